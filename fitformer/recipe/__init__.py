@@ -1,0 +1,6 @@
+"""Recipes: what a user writes, typed and checked. One section per stage, under the stage's own name."""
+
+from fitformer.recipe.loading import load_recipe, parse_recipe
+from fitformer.recipe.sections import Corpus, Recipe, Target, Training
+
+__all__ = ["Corpus", "Recipe", "Target", "Training", "load_recipe", "parse_recipe"]

@@ -1,0 +1,299 @@
+"""The sections of a recipe. Every field has its meaning as a string below it: that is the reference for users."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from fitformer.space import Architecture, SearchSpace
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+
+
+class Section(BaseModel):
+    """Common behaviour: unknown keys are errors, values do not change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Corpus(Section):
+    """Text pairs: ``source`` and ``target`` files of parallel lines, or ``files`` that hold both sides."""
+
+    source: tuple[Path, ...] = ()
+    """Files of source lines, plain or .gz; one or a list."""
+    target: tuple[Path, ...] = ()
+    """Files of target lines, in the order of ``source``."""
+    files: tuple[Path, ...] = ()
+    """Files with both sides: .tsv, .jsonl, .po or .tmx, plain or .gz."""
+    source_field: str | None = None
+    """Key (JSONL) or column (TSV) of the source."""
+    target_field: str | None = None
+    """Key (JSONL) or column (TSV) of the target."""
+
+    @field_validator("source", "target", "files", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | Path) else value
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Corpus:
+        if bool(self.files) == bool(self.source or self.target):
+            raise ValueError("give either source and target files, or files that hold both")
+        if len(self.source) != len(self.target):
+            raise ValueError(f"{len(self.source)} source files and {len(self.target)} target files must be as many")
+        return self
+
+    @property
+    def format(self) -> str:
+        """``parallel``, ``tsv``, ``jsonl``, ``po`` or ``tmx``, by the file's ending."""
+        if not self.files:
+            return "parallel"
+        return self.files[0].name.removesuffix(".gz").rpartition(".")[2].lower()
+
+
+class Data(Section):
+    """What is translated, and from which text the model learns."""
+
+    task: Literal["translation"] = "translation"
+    source_language: str
+    target_language: str
+    builtin: Literal["homeassistant", "numbers"] | None = None
+    """A corpus that fitformer knows how to get, instead of ``train``."""
+    builtin_pairs: Count = 20_000
+    """Size of the generated corpus ``numbers``."""
+    train: Corpus | None = None
+    valid: Corpus | None = None
+    """Without it, ``held_out_pairs`` are held out of the training pairs."""
+    test: Corpus | None = None
+    """Without it, ``held_out_pairs`` are held out of the training pairs."""
+    held_out_pairs: Count | None = None
+    """By default a twentieth of the training pairs, at most 1000."""
+    licence: str = "not stated"
+    """Licence of the training text, written into the bundle."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Data:
+        if (self.builtin is None) == (self.train is None):
+            raise ValueError("give either 'train' (your files) or 'builtin' (a corpus by name)")
+        return self
+
+
+class Tokenizer(Section):
+    """The subword model (SentencePiece)."""
+
+    kind: Literal["unigram", "bpe"] = "unigram"
+    joint: bool = True
+    """One model and vocabulary for both languages."""
+    vocab_size: Annotated[int, Field(ge=8)] | None = None
+    """Chosen from the size of the corpus unless given."""
+    byte_fallback: bool = True
+    character_coverage: Annotated[float, Field(ge=0.9, le=1.0)] = 0.9995
+    user_defined_symbols: tuple[str, ...] = ()
+    placeholders: bool = True
+    """Keep ``{name}``, ``%s``, ``<b>`` and their like whole."""
+
+
+class Cleaning(Section):
+    """Which training pairs are left out."""
+
+    max_words: Count = 200
+    max_characters: Count = 1500
+    max_ratio: Annotated[float, Field(ge=1.0)] = 3.0
+    drop_duplicates: bool = True
+    drop_evaluation_sources: bool = True
+    """Drop a training pair whose source is in the validation or test set."""
+
+
+class Prepare(Section):
+    """Cleaning and subwords."""
+
+    tokenizer: Tokenizer = Tokenizer()
+    cleaning: Cleaning = Cleaning()
+    max_tokens: Count = 256
+    """Longest side of a training pair, in tokens; also the longest piece translated at once."""
+
+
+class Model(Section):
+    """What is the same for every architecture."""
+
+    pre_norm: bool = True
+    share_embeddings: Literal["all", "decoder", "none"] | None = None
+    """Which tables are one; by default ``all`` with a joint vocabulary, else ``decoder`` (target and output)."""
+
+
+class Training(Section):
+    """How a model is trained; the same loop serves the SuperTransformer and single models."""
+
+    updates: Count = 5000
+    batch_tokens: Count = 1024
+    """Padded tokens of the longer side per batch. Small batches learn most per second on a CPU."""
+    accumulate: Count = 1
+    """Batches per update."""
+    learning_rate: Positive = 2.0e-3
+    """The highest rate, reached after the warm-up."""
+    warmup: Whole = 400
+    schedule: Literal["cosine", "inverse_sqrt", "linear", "constant"] = "cosine"
+    final_learning_rate: Annotated[float, Field(ge=0.0)] = 1.0e-6
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    epsilon: Positive = 1.0e-8
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled."""
+    clip_norm: Annotated[float, Field(ge=0.0)] = 1.0
+    """Largest norm of the whole gradient; 0 = never clipped."""
+    dropout: Share = 0.1
+    """At the SuperTransformer's width; narrower models drop less in proportion."""
+    attention_dropout: Share = 0.0
+    label_smoothing: Share = 0.1
+    validate_every: Count = 500
+    average_last: Count = 1
+    """Weights averaged at the end: snapshots of the last validations."""
+    patience: Whole = 0
+    """Stop after so many validations without a better loss; 0 = never."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """``auto``: bfloat16 products where the processor has them, else float32."""
+    threads: Whole = 0
+    """0 = all processors."""
+
+
+class Measure(Section):
+    """How latency is measured and predicted."""
+
+    architectures: Annotated[int, Field(ge=8)] = 50
+    warmup: Whole = 3
+    repeats: Annotated[int, Field(ge=3)] = 20
+    batch_size: Count = 1
+    beam: Count = 1
+    source_length: Count | None = None
+    """Tokens; the corpus's own median unless given."""
+    target_length: Count | None = None
+    reference_every: Count = 2
+    """The fixed reference model is timed again after so many architectures."""
+    drift_tolerance: Positive = 0.05
+    """A block is repeated when the reference moved by more than this share."""
+
+
+class Search(Section):
+    """HAT's evolutionary search."""
+
+    population_size: Count = 125
+    num_parents: Count = 25
+    num_mutations: Whole = 50
+    mutation_prob: Annotated[float, Field(ge=0.0, le=1.0)] = 0.3
+    num_crossovers: Whole = 50
+    num_generations: Count = 30
+    finalists: Count = 5
+    """Best candidates measured for real before one is chosen."""
+    valid_sentences: Count | None = None
+    """Sentences of the validation set that fitness is computed on; all unless given."""
+
+
+class Train(Training):
+    """Training of the found (or given) architecture."""
+
+    start: Literal["inherited", "scratch"] = "inherited"
+    """From the SuperTransformer's weights, or from new ones."""
+
+
+class Compress(Section):
+    """8-bit weights, kept only if they pay."""
+
+    int8: bool = True
+    allowed_bleu_loss: Annotated[float, Field(ge=0.0)] = 0.3
+
+
+class Export(Section):
+    """The bundle's own defaults for translating, and its checks."""
+
+    beam: Count = 4
+    length_penalty: float = 1.0
+    no_repeat_ngram: Whole = 0
+    max_length_ratio: Positive = 2.0
+    max_length_offset: Whole = 10
+    check_sentences: Annotated[int, Field(ge=1)] = 200
+
+
+class Device(Section):
+    """A machine that runs the bundle; ``cpu`` is this one."""
+
+    threads: Count = 1
+
+
+class Target(Section):
+    """A device with its limit: ``12ms``, or ``50%`` of the latency of the space's largest architecture."""
+
+    device: str = "cpu"
+    latency: str
+
+    @field_validator("latency", mode="before")
+    @classmethod
+    def _readable(cls, value: Any) -> Any:
+        text = f"{value}ms" if isinstance(value, int | float) else str(value).replace(" ", "")
+        if not re.fullmatch(r"\d+(\.\d+)?(ms|%)", text) or float(text.rstrip("ms%")) <= 0:
+            raise ValueError(f"'{value}' must be a time such as '12ms' or a share of the largest such as '50%'")
+        return text
+
+    @property
+    def name(self) -> str:
+        """``cpu@12ms``: the folder's name, too."""
+        return f"{self.device}@{self.latency}"
+
+    def limit_ms(self, largest_ms: float) -> float:
+        """The limit in milliseconds, given the latency of the largest architecture."""
+        if self.latency.endswith("%"):
+            return float(self.latency[:-1]) / 100 * largest_ms
+        return float(self.latency[:-2])
+
+
+class Recipe(Section):
+    """The whole recipe."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    seed: Whole = 1
+    data: Data
+    prepare: Prepare = Prepare()
+    model: Model = Model()
+    space: str | dict[str, Any] | None = None
+    """A preset's name or a mapping of choices."""
+    architecture: str | dict[str, Any] | None = None
+    """A fixed architecture instead of a space: supernet, measure and search are skipped."""
+    devices: dict[str, Device] = {"cpu": Device()}
+    targets: tuple[Target, ...] = ()
+    supernet: Training = Training()
+    measure: Measure = Measure()
+    search: Search = Search()
+    train: Train = Train()
+    compress: Compress = Compress()
+    export: Export = Export()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if (self.space is None) == (self.architecture is None):
+            raise ValueError("give either 'space' (to search in) or 'architecture' (to train as it is)")
+        if self.space is not None and not self.targets:
+            raise ValueError("targets: give at least one, for example {device: cpu, latency: 50%}")
+        for target in self.targets:
+            if target.device not in self.devices:
+                raise ValueError(f"targets: device '{target.device}' is not under devices ({', '.join(self.devices)})")
+        self.search_space()  # both raise what is wrong with them
+        self.fixed_architecture()
+        return self
+
+    def search_space(self) -> SearchSpace | None:
+        """The space, or ``None`` for a fixed architecture."""
+        if self.space is None:
+            return None
+        return SearchSpace.preset(self.space) if isinstance(self.space, str) else SearchSpace.from_dict(self.space)
+
+    def fixed_architecture(self) -> Architecture | None:
+        """The given architecture, or ``None``."""
+        if self.architecture is None:
+            return None
+        if isinstance(self.architecture, str):
+            return Architecture.from_text(self.architecture)
+        return Architecture.from_dict(self.architecture)

@@ -1,0 +1,162 @@
+"""Bookkeeping of a run folder: which stage is finished with which inputs, what may be skipped, what must be refused.
+
+A stage's folder holds ``started.json`` from its first moment and ``done.json`` once it is finished. Both carry the
+stage's inputs: its settings by name and the identities of the stages it builds on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fitformer.errors import InputError, NotPossibleError, nearest
+from fitformer.progress import duration, say
+from fitformer.rundir import disk_error, read_json, write_json
+
+STAGES = ("prepare", "supernet", "measure", "search", "train", "compress", "export", "report")
+DONE, STARTED = "done.json", "started.json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run; ``part`` is the device or target for stages that have one per device or target."""
+
+    run: Path
+    name: str
+    part: str = ""
+
+    @property
+    def title(self) -> str:
+        """``search cpu@50%``."""
+        return f"{self.name} {self.part}".strip()
+
+    @property
+    def folder(self) -> Path:
+        """Where the stage keeps its files."""
+        return self.run / self.name / self.part if self.part else self.run / self.name
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stage was finished."""
+        return (self.folder / DONE).exists()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the finished stage recorded."""
+        facts: dict[str, Any] = self._record(DONE)["facts"]
+        return facts
+
+    @property
+    def seconds(self) -> float:
+        """How long the finished stage took, all sessions together."""
+        return float(self._record(DONE)["seconds"])
+
+    @property
+    def identity(self) -> str:
+        """A digest of the finished stage's inputs, those of earlier stages included."""
+        return _digest(self._record(DONE)["inputs"])
+
+    def _record(self, name: str) -> dict[str, Any]:
+        record: dict[str, Any] = read_json(self.folder / name)
+        return record
+
+    def perform(self, inputs: dict[str, Any], work: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+        """Do the stage's ``work`` in its folder unless it is done with the same inputs; return its facts.
+
+        Raises:
+            InputError: the stage was begun or finished with other inputs; the first that differs is named.
+        """
+        inputs = json.loads(json.dumps(inputs, default=str))
+        if self.is_done:
+            self._refuse_changes(inputs, DONE)
+            say(f"{self.title}: done before")
+            return self.facts
+        if (self.folder / STARTED).exists():
+            self._refuse_changes(inputs, STARTED)
+            say(f"{self.title}: continues")
+        else:
+            write_json(self.folder / STARTED, {"inputs": inputs, "sessions": []})
+        began = time.monotonic()
+        sessions = [*self._record(STARTED).get("sessions", []), _now()]
+        write_json(self.folder / STARTED, {"inputs": inputs, "sessions": sessions})
+        facts = work(self.folder)
+        seconds = round(facts.get("seconds", time.monotonic() - began), 1)
+        record = {"inputs": inputs, "facts": facts, "seconds": seconds, "sessions": sessions, "finished": _now()}
+        write_json(self.folder / DONE, record)
+        (self.folder / STARTED).unlink(missing_ok=True)
+        say(f"{self.title}: finished in {duration(seconds)}")
+        return facts
+
+    def _refuse_changes(self, inputs: dict[str, Any], record: str) -> None:
+        before = self._record(record)["inputs"]
+        for key in before.keys() | inputs.keys():
+            if before.get(key) != inputs.get(key):
+                name, old, new = _first_difference(key, before.get(key), inputs.get(key))
+                state = "finished" if record == DONE else "begun"
+                raise InputError(
+                    f"{name}: is {new!r}, but {self.title} was {state} with {old!r} in {self.run}; "
+                    f"nothing was changed; use --rerun {self.name} to do it (and what builds on it) again, "
+                    f"or --run for another folder"
+                )
+
+
+def forget(run: Path, stage: str) -> None:
+    """Delete a stage's folder and those of all later stages, so that they are done again.
+
+    Raises:
+        InputError: no such stage.
+    """
+    if stage not in STAGES:
+        raise InputError(f"--rerun: no stage '{stage}'{nearest(stage, STAGES)}; stages: {', '.join(STAGES)}")
+    for name in STAGES[STAGES.index(stage) :]:
+        shutil.rmtree(run / name, ignore_errors=True)
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Hold a run folder for one process; the lock goes with the process, however it ends.
+
+    Raises:
+        NotPossibleError: another process works in the folder.
+    """
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        stream = (run / ".lock").open("w")
+    except OSError as error:
+        raise disk_error(run, error) from error
+    with stream:
+        try:
+            import fcntl
+
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # Windows: no advisory locks of this kind; two runs in one folder are the user's care
+            pass
+        except OSError:
+            raise NotPossibleError(
+                f"{run}: another fitformer process works in this folder; wait or use --run"
+            ) from None
+        yield
+
+
+def _first_difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *new]:
+            if old.get(key) != new.get(key):
+                return _first_difference(f"{name}.{key}", old.get(key), new.get(key))
+    return name, old, new
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,58 @@
+"""Training logs: one JSON object per line, and the same figures for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+from fitformer.rundir import write_text
+
+LOG = "log.jsonl"
+
+
+class TrainingLog:
+    """Appends to ``folder/log.jsonl`` and to event files in ``folder/tensorboard``."""
+
+    def __init__(self, folder: Path, *, update: int) -> None:
+        """Continue after ``update``: lines of later updates, left by a killed run, are dropped."""
+        self.path = folder / LOG
+        kept = [line for line in read_log(folder) if line["update"] <= update]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._stream = self.path.open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1, flush_secs=30)
+
+    def __enter__(self) -> TrainingLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+        self._board.close()
+
+    def write(self, update: int, **figures: Any) -> None:
+        """Record figures of one update; a dictionary becomes one curve per key."""
+        self._stream.write(json.dumps({"update": update, **figures}) + "\n")
+        self._stream.flush()
+        for name, value in figures.items():
+            items = value.items() if isinstance(value, dict) else [("", value)]
+            for key, number in items:
+                if isinstance(number, int | float):
+                    self._board.add_scalar(f"{name}/{key}".rstrip("/"), number, update)
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """All whole lines of a log; a last line torn by a kill is left out."""
+    path = folder / LOG
+    lines = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+    return lines

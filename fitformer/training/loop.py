@@ -1,0 +1,233 @@
+"""The training loop. One update is: select, draw dropout, read batches, loss, clip, step, log, validate, save.
+
+Everything random is a function of the seed and the update number, so that a training killed at any moment and started
+again ends with the same weights as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fitformer.errors import NotPossibleError
+from fitformer.models import Transformer
+from fitformer.progress import Progress
+from fitformer.recipe import Training
+from fitformer.tasks import TranslationTask
+from fitformer.tasks.translation import PairTensors
+from fitformer.training.checkpoint import (
+    STATE,
+    WEIGHTS,
+    load_state,
+    read_tensors,
+    save_state,
+    unique_parameters,
+    write_tensors,
+)
+from fitformer.training.logs import TrainingLog
+from fitformer.training.schedule import learning_rate
+
+SECONDS_BETWEEN_SAVES = 30.0
+UPDATES_PER_LOG_LINE = 50
+
+
+@dataclass
+class Trainer:
+    """One training: the model with its task, settings and folder, and two hooks that make it a SuperTransformer's.
+
+    ``select(update)`` is called before each update (draws and activates an architecture); ``validate()`` returns
+    validation losses by name, of which the mean decides about early stopping.
+    """
+
+    model: Transformer
+    task: TranslationTask
+    settings: Training
+    folder: Path
+    seed: int
+    select: Callable[[int], None] | None
+    validate: Callable[[], dict[str, float]]
+    title: str
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end, from wherever a killed run stopped; write the weights; return the facts."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=0.0,
+            betas=self.settings.betas,
+            eps=self.settings.epsilon,
+            weight_decay=self.settings.weight_decay,
+            fused=True,
+        )
+        self.position = load_state(self.folder, self.model, self.optimizer)
+        self.batches = self._batches()
+        self._began = time.monotonic() - self.position.seconds
+        self._sum_loss = self._sum_tokens = 0.0
+        with (
+            TrainingLog(self.folder, update=self.position.update) as self.log,
+            Progress(self.title, self.settings.updates, unit="updates", start=self.position.update) as progress,
+        ):
+            self._loop(progress)
+        return self._finish()
+
+    def _loop(self, progress: Progress) -> None:
+        settings, position = self.settings, self.position
+        self.model.train()
+        saved = time.monotonic()
+        while position.update < settings.updates and not self._out_of_patience():
+            position.update += 1
+            loss = self._update()
+            progress.update(position.update, loss=loss)
+            last = position.update == settings.updates
+            if position.update % settings.validate_every == 0 or last:
+                self._validate()
+                saved = 0.0
+            if last or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
+                position.seconds = time.monotonic() - self._began
+                save_state(self.folder, self.model, self.optimizer, position)
+                saved = time.monotonic()
+
+    def _out_of_patience(self) -> bool:
+        return bool(self.settings.patience) and self.position.validations_since_best >= self.settings.patience
+
+    def _update(self) -> float:
+        """One optimizer step over ``accumulate`` batches; returns the mean loss per target token."""
+        settings, update = self.settings, self.position.update
+        if self.select is not None:
+            self.select(update)
+        self.model.mask_pool.start_update(self.seed, update)
+        batches = [next(self.batches) for _ in range(settings.accumulate)]
+        tokens = sum(batch.num_tokens for batch in batches)
+        total = 0.0
+        for batch in batches:
+            loss = self.task.loss(self.model, batch)
+            (loss.smoothed / tokens).backward()
+            total += float(loss.smoothed.detach())
+        if settings.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
+        rate = learning_rate(settings, update)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.position.target_tokens += tokens
+        self._note(total, tokens, rate)
+        return total / tokens
+
+    def _note(self, loss: float, tokens: int, rate: float) -> None:
+        if loss != loss or loss == float("inf"):
+            raise NotPossibleError(
+                f"{self.title}: the loss is no longer a number at update {self.position.update}; "
+                f"lower learning_rate ({self.settings.learning_rate}) or raise warmup ({self.settings.warmup})"
+            )
+        self._sum_loss += loss
+        self._sum_tokens += tokens
+        if self.position.update % UPDATES_PER_LOG_LINE == 0:
+            seconds = time.monotonic() - self._began
+            self.log.write(
+                self.position.update,
+                loss=self._sum_loss / self._sum_tokens,
+                learning_rate=rate,
+                epoch=self.position.epoch,
+                target_tokens=self.position.target_tokens,
+                tokens_per_s=self.position.target_tokens / max(seconds, 1e-9),
+                seconds=seconds,
+            )
+            self._sum_loss = self._sum_tokens = 0.0
+
+    def _batches(self) -> Iterator[PairTensors]:
+        """The endless stream of batches from the saved position on; it moves the position along."""
+        position = self.position
+        while True:
+            order = self.task.epoch(position.epoch)
+            while position.next_batch < len(order):
+                indices = order[position.next_batch]
+                position.next_batch += 1
+                yield self.task.batch(indices)
+            position.epoch, position.next_batch = position.epoch + 1, 0
+
+    def _validate(self) -> None:
+        position = self.position
+        losses = self.validate()
+        self.log.write(position.update, valid=losses)
+        mean = sum(losses.values()) / len(losses)
+        if mean < position.best_loss:
+            position.best_loss, position.validations_since_best = mean, 0
+        else:
+            position.validations_since_best += 1
+        if self.settings.average_last > 1:
+            self._keep_snapshot()
+
+    def _keep_snapshot(self) -> None:
+        position = self.position
+        write_tensors(self._snapshot(position.update), {**unique_parameters(self.model)})
+        position.snapshots.append(position.update)
+        while len(position.snapshots) > self.settings.average_last:
+            # One older snapshot stays until the next state is on disk: a kill in between resumes from the older state.
+            del position.snapshots[0]
+        for path in self.folder.glob("snapshot-*.safetensors"):
+            update = int(path.stem.partition("-")[2])
+            if update < position.snapshots[0] - self.settings.validate_every:
+                path.unlink()
+
+    def _snapshot(self, update: int) -> Path:
+        return self.folder / f"snapshot-{update}.safetensors"
+
+    def _finish(self) -> dict[str, Any]:
+        """Average the snapshots, write the weights, remove what only an unfinished training needs."""
+        position = self.position
+        if len(position.snapshots) > 1:
+            self._average(position.snapshots)
+        facts = {
+            "updates": position.update,
+            "target_tokens": position.target_tokens,
+            "epochs": position.epoch,
+            "seconds": round(position.seconds, 1),
+            "averaged": max(len(position.snapshots), 1),
+            "valid": self.validate(),
+        }
+        write_tensors(self.folder / WEIGHTS, {**unique_parameters(self.model)})
+        return facts
+
+    def _average(self, snapshots: list[int]) -> None:
+        mean: dict[str, torch.Tensor] = {}
+        for update in snapshots:
+            for name, value in read_tensors(self._snapshot(update))[0].items():
+                mean[name] = mean.get(name, torch.zeros_like(value)) + value / len(snapshots)
+        with torch.no_grad():
+            for name, parameter in unique_parameters(self.model).items():
+                parameter.copy_(mean[name])
+
+
+def train(
+    model: Transformer,
+    task: TranslationTask,
+    settings: Training,
+    folder: Path,
+    *,
+    seed: int,
+    title: str,
+    validate: Callable[[], dict[str, float]] | None = None,
+    select: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train ``model`` and write ``weights.safetensors`` to ``folder``; see ``Trainer`` for the hooks.
+
+    Returns the facts of the training: updates, target tokens, seconds, validation losses of the final weights.
+
+    Raises:
+        InputError: a damaged state from an earlier run.
+        NotPossibleError: the loss diverged, or the disk is full.
+    """
+    check = validate or (lambda: task.validation_loss(model))
+    return Trainer(model, task, settings, folder, seed, select, check, title).run()
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what only an unfinished training needs: state and snapshots. Called when the stage is recorded as done."""
+    for path in [folder / STATE, *folder.glob("snapshot-*.safetensors")]:
+        path.unlink(missing_ok=True)
