@@ -1,0 +1,1 @@
+"""Text in, encoded arrays and batches out: reading, cleaning, subwords, memory-mapped arrays."""

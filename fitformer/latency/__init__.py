@@ -1,0 +1,20 @@
+"""Latency on one device: measuring architectures with drift control, and predicting the rest from them."""
+
+from fitformer.latency.measuring import Measured, MeasureSettings, choose_architectures, measure
+from fitformer.latency.predictor import LatencyPredictor
+from fitformer.latency.quality import Quality, check_useful, cross_validate
+from fitformer.latency.records import Conditions, LatencyDataset, LatencyRecord
+
+__all__ = [
+    "Conditions",
+    "LatencyDataset",
+    "LatencyPredictor",
+    "LatencyRecord",
+    "MeasureSettings",
+    "Measured",
+    "Quality",
+    "check_useful",
+    "choose_architectures",
+    "cross_validate",
+    "measure",
+]
