@@ -172,7 +172,7 @@ class Measure(Section):
     source_length: Count | None = None
     """Tokens; the corpus's own median unless given."""
     target_length: Count | None = None
-    reference_every: Count = 2
+    reference_every: Annotated[int, Field(ge=1, le=5)] = 3
     """The fixed reference model is timed again after so many architectures."""
     drift_tolerance: Positive = 0.05
     """A block is repeated when the reference moved by more than this share."""
@@ -189,6 +189,10 @@ class Search(Section):
     num_generations: Count = 30
     finalists: Count = 5
     """Best candidates measured for real before one is chosen."""
+    margin: Share = 0.03
+    """Share of the limit kept free, so that the bundle keeps the limit on another day, too."""
+    patience: Count | None = None
+    """Stop after so many generations without a better architecture."""
     valid_sentences: Count | None = None
     """Sentences of the validation set that fitness is computed on; all unless given."""
 

@@ -1,0 +1,112 @@
+"""The ``fitformer`` command: which subcommands there are, and the one place where their failures become exit codes.
+
+Each command imports what it needs when it runs, so that ``translate``, ``evaluate``, ``compare``, ``verify``,
+``status`` and ``devices`` work where only the runtime is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fitformer import __version__
+from fitformer.cli.compare import compare
+from fitformer.cli.devices import devices
+from fitformer.cli.evaluate import evaluate
+from fitformer.cli.failures import USAGE_ERROR, report_failure
+from fitformer.cli.fit import STAGE_HELP, fit, stage_command
+from fitformer.cli.init import init
+from fitformer.cli.profile import profile
+from fitformer.cli.status import status
+from fitformer.cli.translate import translate
+from fitformer.cli.verify import verify
+from fitformer.errors import InputError, nearest
+
+FITTING, USING, LOOKING = "Fit a model", "Use a bundle", "Look around"
+
+
+class CommandGroup(TyperGroup):
+    """Turns every failure a user can cause into one line on stderr and an exit code."""
+
+    _as_json = False
+
+    def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> Any:
+        """Run a command line and leave with its exit code."""
+        self._as_json = "--json" in (sys.argv[1:] if args is None else args)
+        for stream in (sys.stdout, sys.stderr):
+            # A terminal that cannot show a character shows another in its place instead of ending the command.
+            with contextlib.suppress(AttributeError, ValueError):
+                stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(args, prog_name=prog_name or "fitformer", **extra)
+        except USAGE_ERROR as error:
+            result = report_failure(error, as_json=self._as_json)
+        sys.exit(result if isinstance(result, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand."""
+        try:
+            return super().invoke(ctx)
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, typer.Exit | typer.Abort):
+                raise
+            can_continue = ctx.invoked_subcommand == "fit" or ctx.invoked_subcommand in STAGE_HELP
+            code = report_failure(error, as_json=self._as_json, can_continue=can_continue)
+        raise typer.Exit(code)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the subcommand, or offer the nearest one."""
+        if self.get_command(ctx, args[0]) is None:
+            names = self.list_commands(ctx)
+            raise InputError(f"no command '{args[0]}'{nearest(args[0], names)}; there are: {', '.join(names)}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="fitformer fits a Transformer to your hardware: text, a device and a limit in, a verified bundle out.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fitformer {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    ctx: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), file=sys.stderr)
+        raise typer.Exit(2)
+
+
+app.command(rich_help_panel=FITTING)(init)
+app.command(rich_help_panel=FITTING)(fit)
+for _stage, _help in STAGE_HELP.items():
+    app.command(_stage, help=_help, rich_help_panel=FITTING)(stage_command(_stage))
+app.command(rich_help_panel=USING)(translate)
+app.command(rich_help_panel=USING)(evaluate)
+app.command(rich_help_panel=USING)(compare)
+app.command(rich_help_panel=USING)(verify)
+app.command(rich_help_panel=LOOKING)(status)
+app.command(rich_help_panel=LOOKING)(profile)
+app.command(rich_help_panel=LOOKING)(devices)
+
+
+def main() -> None:
+    """The console script."""
+    app()

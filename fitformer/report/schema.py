@@ -1,0 +1,189 @@
+"""What the report expects in the files of a run folder: one description per file, under the stage that writes it.
+
+Every key may be missing: the report then shows a dash or leaves the part out. So these are descriptions for the writers and
+for readers of the code; the values are read with the tolerant functions of ``reading``. Latencies are milliseconds per
+batch, losses nats per target token, sizes bytes, shares percent (0 to 100) unless a key says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class StageRecord(TypedDict, total=False):
+    """``<stage>[/<part>]/done.json``; ``started.json`` holds ``inputs`` and ``sessions`` of an unfinished stage."""
+
+    inputs: dict[str, Any]
+    facts: dict[str, Any]
+    seconds: float
+    sessions: list[str]
+    finished: str
+
+
+class LogLine(TypedDict, total=False):
+    """A line of ``supernet/log.jsonl`` or ``train/<target>/log.jsonl``: training figures, or validation losses by name."""
+
+    update: int
+    loss: float
+    learning_rate: float
+    epoch: int
+    target_tokens: int
+    tokens_per_s: float
+    seconds: float
+    valid: dict[str, float]
+
+
+class ModelFile(TypedDict, total=False):
+    """``supernet/model.json`` (``config`` and ``space``) and ``train/<target>/model.json`` (``config``, ``architecture``)."""
+
+    config: dict[str, Any]
+    space: dict[str, list[int]]
+    architecture: dict[str, Any]
+
+
+class HistoryLine(TypedDict, total=False):
+    """A line of ``search/<target>/history.jsonl``, and an entry of the list in ``front.json``."""
+
+    architecture: str
+    valid_loss: float | None
+    predicted_ms: float
+    generation: int
+
+
+class FinalistEntry(TypedDict, total=False):
+    """An entry of the list in ``search/<target>/candidates.json``."""
+
+    architecture: str
+    valid_loss: float
+    predicted_ms: float
+    measured_ms: float
+    round: int
+
+
+class BestFile(TypedDict, total=False):
+    """``search/<target>/best.json``."""
+
+    architecture: dict[str, Any]
+    text: str
+    valid_loss: float
+    predicted_ms: float
+    measured_ms: float
+    limit_ms: float
+
+
+class QualityFile(TypedDict, total=False):
+    """``measure/<device>/quality.json``: held-out predictions. The pairs are in the order of ``records.csv`` by ``index``."""
+
+    num_samples: int
+    mape: float
+    rmse_ms: float
+    r2: float
+    r2_within_depth: float | None
+    kendall_tau: float
+    spearman: float
+    chance: float
+    within_5: float
+    within_10: float
+    baseline_mape: float
+    measured_ms: list[float]
+    predicted_ms: list[float]
+
+
+class Precision(TypedDict, total=False):
+    """One side of the comparison in ``decision.json``; BLEU of ``sentences`` sentences of ``split``."""
+
+    bleu: float
+    latency_ms: float
+    size_bytes: int
+
+
+class DecisionFile(TypedDict, total=False):
+    """``compress/<target>/decision.json``: which precision is kept, and why. ``int8`` is missing if it was not tried.
+
+    ``reason`` is a sentence for people. ``agreement`` is the percentage of the sentences that int8 translates to the same
+    tokens as fp32.
+    """
+
+    kept: str
+    reason: str
+    allowed_bleu_loss: float
+    split: str
+    sentences: int
+    fp32: Precision
+    int8: Precision
+    agreement: float
+
+
+class Score(TypedDict, total=False):
+    """As ``runtime.scores`` returns it."""
+
+    score: float
+    interval: list[float]
+    signature: str
+
+
+class BundleScores(TypedDict, total=False):
+    """``scores`` in ``export/<target>/fitformer.json``: the bundle's own, with its own ``decoding``."""
+
+    split: str
+    sentences: int
+    bleu: Score
+    chrf: Score
+    legacy_bleu: Score
+
+
+class BundleLatency(TypedDict, total=False):
+    """An entry of ``latency`` in ``fitformer.json``: one measurement of the bundle in the runtime that ships."""
+
+    precision: str
+    latency_ms: float
+    encoder_ms: float
+    decoder_ms: float
+    std_ms: float
+    limit_ms: float | None
+    threads: int
+    batch_size: int
+    beam: int
+    source_length: int
+    target_length: int
+    warmup: int
+    repeats: int
+    device: dict[str, Any]
+
+
+class ExportCheck(TypedDict, total=False):
+    """``facts.check`` in ``export/<target>/done.json``: the bundle against PyTorch. ``identical`` counts sentences.
+
+    ``precision`` is that of the graphs that were compared with PyTorch token for token.
+    """
+
+    split: str
+    sentences: int
+    identical: int
+    precision: str
+
+
+class Sample(TypedDict, total=False):
+    """An entry of ``facts.samples`` in ``export/<target>/done.json``; without them golden outputs are shown."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+class ExportFacts(TypedDict, total=False):
+    """``facts`` in ``export/<target>/done.json``."""
+
+    check: ExportCheck
+    samples: list[Sample]
+    size_bytes: int
+
+
+class BaselineFile(TypedDict, total=False):
+    """``report/baselines.json``: what ``fitformer.tasks.baselines.baseline_scores`` returns."""
+
+    split: str
+    sentences: int
+    train_pairs: int
+    copy_source: dict[str, Score]
+    nearest_translation: dict[str, Score]
