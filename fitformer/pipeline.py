@@ -6,14 +6,21 @@ or a callable, so that the rooms below know nothing of each other.
 
 from __future__ import annotations
 
+import math
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
+from fitformer.compress.decide import decide
+from fitformer.compress.quantize import BlockwiseInt8
+from fitformer.data.arrays import IntArray, TokenArrays
 from fitformer.data.builtin import BuiltinCorpus
 from fitformer.data.cleaning import CleaningSettings
 from fitformer.data.corpus import CorpusFiles
@@ -21,7 +28,11 @@ from fitformer.data.prepare import PrepareSettings
 from fitformer.data.prepare import prepare as prepare_corpus
 from fitformer.data.tokenizer import TokenizerSettings
 from fitformer.device import available_threads, device_card
-from fitformer.export.graphs import EXPORTER_VERSION, graph_bytes
+from fitformer.errors import NotPossibleError
+from fitformer.export.bundle import TokenizerFiles, add_facts, write_bundle
+from fitformer.export.check import check_export
+from fitformer.export.graphs import EXPORTER_VERSION, FLOAT32, graph_bytes
+from fitformer.export.matrices import Matrices
 from fitformer.latency import (
     Conditions,
     LatencyPredictor,
@@ -34,19 +45,29 @@ from fitformer.latency import measure as measure_latencies
 from fitformer.models import SuperTransformer, Transformer, TransformerConfig
 from fitformer.progress import say
 from fitformer.recipe import Corpus, Recipe, Target, Training
-from fitformer.rundir import read_json, write_json
+from fitformer.report import render_report
+from fitformer.rundir import folder_bytes, publish, read_json, write_json, write_text
+from fitformer.runtime.bundle import Bundle
+from fitformer.runtime.decoding import DecodeSettings
+from fitformer.runtime.evaluate import evaluate
+from fitformer.runtime.scores import score_translations
 from fitformer.runtime.session import OnnxStepModel
 from fitformer.runtime.timing import Timing, time_model
+from fitformer.runtime.translator import Translator
 from fitformer.search import EvolutionSettings, Finalist, find_architecture
 from fitformer.space import Architecture, SearchSpace
-from fitformer.stages import Stage
+from fitformer.stages import STAGES, Stage
 from fitformer.tasks import TranslationTask
+from fitformer.tasks.baselines import baseline_scores
 from fitformer.training import train as train_model
 from fitformer.training.checkpoint import WEIGHTS, load_weights
 from fitformer.training.loop import clean_up
 from fitformer.training.precision import compute_dtype
 
 MODEL = "model.json"
+GOLDEN_SENTENCES = 8
+LATENCY_ROUNDS = 3
+SAMPLES = 10
 
 
 @dataclass(frozen=True)
@@ -238,8 +259,8 @@ class _Timer:
     """Times architectures: extracted from the SuperTransformer, exported, run by the decode loop that ships."""
 
     def __init__(self, run: Run, conditions: Conditions, *, repeats_factor: int = 1) -> None:
-        self.model, self.conditions = _load_supernet(run), conditions
-        self.settings, self.repeats_factor = run.recipe.measure, repeats_factor
+        self.run, self.model, self.conditions = run, _load_supernet(run), conditions
+        self.repeats_factor = repeats_factor
         self.sessions: dict[Architecture, OnnxStepModel] = {}
 
     def time(self, arch: Architecture) -> Timing:
@@ -249,25 +270,20 @@ class _Timer:
                 self.sessions.popitem()
             graphs = graph_bytes(self.model.extract(arch))
             self.sessions[arch] = OnnxStepModel(graphs["encoder"], graphs["decoder"], threads=self.conditions.threads)
-        repeats = self.settings.repeats * self.repeats_factor
-        return time_session(
-            self.sessions[arch], self.conditions, self.model.config, warmup=self.settings.warmup, repeats=repeats
-        )
+        return _time(self.run, self.sessions[arch], self.conditions, repeats_factor=self.repeats_factor)
 
 
-def time_session(
-    session: OnnxStepModel, conditions: Conditions, config: TransformerConfig, *, warmup: int, repeats: int
-) -> Timing:
+def _time(run: Run, session: OnnxStepModel, conditions: Conditions, *, repeats_factor: int) -> Timing:
     """Time one pair of graphs under the run's conditions."""
     return time_model(
         session,
         source_length=conditions.source_length,
         target_length=conditions.target_length,
-        vocab_size=config.source_vocab_size,
+        vocab_size=read_json(run.prepared / "stats.json")["vocab_size"]["source"],
         batch_size=conditions.batch_size,
         beam=conditions.beam,
-        warmup=warmup,
-        repeats=repeats,
+        warmup=run.recipe.measure.warmup,
+        repeats=run.recipe.measure.repeats * repeats_factor,
     )
 
 
@@ -378,6 +394,241 @@ def _load_trained(run: Run, part: str) -> Transformer:
 
 def _part(target: Target | None) -> str:
     return target.name if target else "model"
+
+
+# -- compress ---------------------------------------------------------------------------------------------------------
+
+
+def compress(run: Run, target: Target | None) -> dict[str, Any]:
+    """Try 8-bit weights; keep them if they are measured faster and lose little enough on the validation set."""
+    section, part, device = run.recipe.compress, _part(target), _device(target)
+
+    def work(folder: Path) -> dict[str, Any]:
+        model = _load_trained(run, part)
+        forms: dict[str, Matrices] = {"fp32": FLOAT32, **({"int8": BlockwiseInt8()} if section.int8 else {})}
+        bundles = {name: _write_bundle(run, folder / name, model, form) for name, form in forms.items()}
+        latency = _paired_latency(run, bundles, device)
+        bleu = {name: _bleu(run, bundle, "valid") for name, bundle in bundles.items()}
+        if not section.int8:
+            decision = {
+                "kept": "fp32",
+                "reason": "fp32 is kept: the recipe asks for no int8.",
+                "fp32_ms": latency["fp32"],
+            }
+        else:
+            decision = decide(
+                fp32_ms=latency["fp32"],
+                int8_ms=latency["int8"],
+                fp32_bleu=bleu["fp32"],
+                int8_bleu=bleu["int8"],
+                allowed_loss=section.allowed_bleu_loss,
+            ).to_dict()
+        say(f"compress: {decision['reason']}")
+        decision["bytes"] = {name: folder_bytes(folder / name) for name in bundles}
+        write_json(folder / "decision.json", decision)
+        return decision
+
+    inputs = {
+        **run.section("compress", "export"),
+        "exporter_version": EXPORTER_VERSION,
+        "train": run.stage("train", part).identity,
+    }
+    return run.stage("compress", part).perform(inputs, work)
+
+
+def _paired_latency(run: Run, bundles: dict[str, Bundle], device: str) -> dict[str, float]:
+    """Median latency of each bundle in milliseconds, timed in turns so that drift touches all alike."""
+    conditions = _conditions(run, device)
+    sessions = {name: bundle.step_model(conditions.threads) for name, bundle in bundles.items()}
+    rounds: dict[str, list[float]] = {name: [] for name in bundles}
+    for _ in range(LATENCY_ROUNDS):
+        for name, session in sessions.items():
+            rounds[name].append(_time(run, session, conditions, repeats_factor=1).latency_ms)
+    return {name: statistics.median(values) for name, values in rounds.items()}
+
+
+def _bleu(run: Run, bundle: Bundle, split: str) -> float:
+    sources, references = _texts(run, split)
+    translator = Translator(bundle, threads=available_threads())
+    outputs = [translation.text for translation in translator.translate(sources)]
+    return float(score_translations(outputs, references, samples=1)["bleu"]["score"])
+
+
+def _texts(run: Run, split: str) -> tuple[list[str], list[str]]:
+    source, target = (
+        (run.prepared / f"{split}.{side}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        for side in ("source", "target")
+    )
+    return source, target
+
+
+def _write_bundle(run: Run, folder: Path, model: Transformer, form: Matrices) -> Bundle:
+    data, section, stats = run.recipe.data, run.recipe.export, read_json(run.prepared / "stats.json")
+    models = stats["tokenizer"]["models"]
+    return write_bundle(
+        folder,
+        model=model,
+        tokenizer=TokenizerFiles("sentencepiece", run.prepared / models["source"], run.prepared / models["target"]),
+        source_language=data.source_language,
+        target_language=data.target_language,
+        decoding=DecodeSettings(**section.model_dump(exclude={"check_sentences"})),
+        golden_sources=_texts(run, "valid")[0][:GOLDEN_SENTENCES],
+        max_source_length=run.recipe.prepare.max_tokens,
+        matrices=form,
+        licence=stats["licence"],
+        training={"seed": run.recipe.seed, "recipe": run.recipe.name, "torch": torch.__version__},
+    )
+
+
+# -- export -----------------------------------------------------------------------------------------------------------
+
+
+def export(run: Run, target: Target | None) -> dict[str, Any]:
+    """Write the bundle, check it token for token against PyTorch, measure it again and score it on the test set."""
+    part, device = _part(target), _device(target)
+    compressed = run.stage("compress", part)
+
+    def work(folder: Path) -> dict[str, Any]:
+        model, kept = _load_trained(run, part), compressed.facts["kept"]
+        unchecked = folder.with_name(f".{folder.name}.unchecked")
+        bundle = _write_bundle(run, unchecked, model, BlockwiseInt8() if kept == "int8" else FLOAT32)
+        ids = [list(map(int, ids)) for ids in _check_sentences(run)]
+        checks = {"fp32": check_export(model, Bundle.load(compressed.folder / "fp32"), ids)}
+        if run.recipe.compress.int8:
+            checks["int8"] = check_export(model, Bundle.load(compressed.folder / "int8"), ids)
+        record = _final_latency(run, bundle, target, device)
+        sources, references = _texts(run, "test")
+        facts = evaluate(bundle, sources, references, threads=_conditions(run, device).threads, keep_translations=True)
+        outputs = facts.pop("translations")
+        write_text(unchecked / "test.translations.txt", "".join(f"{line}\n" for line in outputs))
+        scores = {"test": {"bleu": facts["bleu"], "chrf": facts["chrf"], "sentences": facts["sentences"]}}
+        add_facts(unchecked, scores=scores, latency=[record])
+        publish(unchecked, folder)
+        return {
+            "check": checks,
+            "latency": record,
+            "limit_ms": record["limit_ms"],
+            "precision": kept,
+            "scores": facts,
+            "baselines": baseline_scores(run.prepared),
+            "samples": _samples(sources, references, outputs),
+            "bundle_bytes": folder_bytes(folder),
+        }
+
+    inputs = {**run.section("export", "measure"), "compress": compressed.identity}
+    return run.stage("export", part).perform(inputs, work)
+
+
+def _check_sentences(run: Run) -> list[IntArray]:
+    """An even selection of encoded validation sentences."""
+    arrays = TokenArrays(run.prepared / "valid.source")
+    count = min(run.recipe.export.check_sentences, len(arrays))
+    return [arrays[len(arrays) * i // count] for i in range(count)]
+
+
+def _final_latency(run: Run, bundle: Bundle, target: Target | None, device: str) -> dict[str, Any]:
+    """Measure the finished bundle; other work on the machine only slows it down, so it has three tries at its limit.
+
+    Raises:
+        NotPossibleError: it keeps the limit in none of them.
+    """
+    conditions = _conditions(run, device)
+    limit_ms = _limit_ms(run, target) if target else None
+    session = bundle.step_model(conditions.threads)
+    for _ in range(LATENCY_ROUNDS):
+        timing = _time(run, session, conditions, repeats_factor=3)
+        if limit_ms is None or timing.latency_ms <= limit_ms:
+            lengths = conditions.to_dict()
+            return {
+                "latency_ms": timing.latency_ms,
+                "encoder_ms": timing.encoder.mean,
+                "decoder_ms": timing.decoder.mean,
+                "std_ms": timing.total.std,
+                "limit_ms": limit_ms,
+                "precision": bundle.precision,
+                **lengths,
+                "warmup": timing.warmup,
+                "repeats": timing.repeats,
+                "device": device_card(conditions.threads),
+            }
+    raise NotPossibleError(
+        f"export: the finished bundle takes {timing.latency_ms:.3g} ms, over the limit of {limit_ms:.3g} ms, in "
+        f"{LATENCY_ROUNDS} measurements; is something else running? Try again, or raise the limit or search.margin"
+    )
+
+
+def _limit_ms(run: Run, target: Target) -> float:
+    if run.recipe.space is None:
+        return target.limit_ms(math.nan)
+    return target.limit_ms(run.stage("measure", target.device).facts["largest_ms"])
+
+
+def _samples(sources: Sequence[str], references: Sequence[str], outputs: Sequence[str]) -> list[dict[str, str]]:
+    """Lines spread over the test set with their references and translations."""
+    count = min(SAMPLES, len(sources))
+    rows = [len(sources) * i // count for i in range(count)]
+    return [{"source": sources[i], "reference": references[i], "translation": outputs[i]} for i in rows]
+
+
+def _device(target: Target | None) -> str:
+    return target.device if target else "cpu"
+
+
+# -- report and the whole ---------------------------------------------------------------------------------------------
+
+
+def report(run: Run) -> dict[str, Any]:
+    """Write one HTML page about everything in the run folder."""
+    return {"report": str(render_report(run.path))}
+
+
+def fit(run: Run, *, until: str | None = None) -> dict[str, Any]:
+    """Perform all stages in order, or those up to ``until``; what is done is skipped. Returns a summary."""
+    stop = STAGES.index(until or "report")
+    write_text(run.path / "recipe.yaml", yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False))
+    steps: list[tuple[str, Callable[[], Any]]] = [("prepare", lambda: prepare(run))]
+    if run.recipe.space is not None:
+        steps.append(("supernet", lambda: supernet(run)))
+        devices = dict.fromkeys(target.device for target in run.recipe.targets)
+        steps += [("measure", partial(measure, run, device)) for device in devices]
+        steps += [("search", partial(search, run, target)) for target in run.recipe.targets]
+    for target in run.recipe.targets or (None,):
+        steps += [
+            ("train", partial(train, run, target)),
+            ("compress", partial(compress, run, target)),
+            ("export", partial(export, run, target)),
+        ]
+    steps.append(("report", lambda: report(run)))
+    for name, perform in steps:
+        if STAGES.index(name) <= stop:
+            perform()
+    return summary(run)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What a run has come to: per target the limit, latency, scores, samples, and where bundle and report are."""
+    targets = []
+    for target in run.recipe.targets or (None,):
+        stage = run.stage("export", _part(target))
+        if stage.is_done:
+            facts = stage.facts
+            targets.append(
+                {
+                    "target": _part(target),
+                    "bundle": str(stage.folder),
+                    "limit_ms": facts["limit_ms"],
+                    "measured_ms": facts["latency"]["latency_ms"],
+                    "precision": facts["precision"],
+                    "scores": {key: facts["scores"][key] for key in ("bleu", "chrf")},
+                    "baselines": facts["baselines"],
+                    "samples": facts["samples"],
+                }
+            )
+    page = run.path / "report" / "index.html"
+    return {"run": str(run.path), "targets": targets, "report": str(page) if page.exists() else None}
+
+
+# -- what several stages need -----------------------------------------------------------------------------------------
 
 
 def _model_config(run: Run, settings: Training) -> TransformerConfig:

@@ -124,3 +124,15 @@ def sha256(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of all files below a folder, in bytes."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def publish(folder: Path, destination: Path) -> None:
+    """Put a finished folder in the place of ``destination``, atomically, and remove the original."""
+    with atomic_path(destination, is_dir=True) as temporary:
+        shutil.copytree(folder, temporary, dirs_exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -32,31 +33,33 @@ FITTING, USING, LOOKING = "Fit a model", "Use a bundle", "Look around"
 class CommandGroup(TyperGroup):
     """Turns every failure a user can cause into one line on stderr and an exit code."""
 
-    _as_json = False
+    _words: Sequence[str] = ()
 
-    def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
         """Run a command line and leave with its exit code."""
-        self._as_json = "--json" in (sys.argv[1:] if args is None else args)
+        self._words = sys.argv[1:] if args is None else list(args)
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a character shows another in its place instead of ending the command.
             with contextlib.suppress(AttributeError, ValueError):
                 stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-        extra["standalone_mode"] = False
+        extra |= {"standalone_mode": False, "prog_name": "fitformer"}
         try:
-            result = super().main(args, prog_name=prog_name or "fitformer", **extra)
+            result = super().main(args, *others, **extra)
         except USAGE_ERROR as error:
-            result = report_failure(error, as_json=self._as_json)
+            result = report_failure(error, self._words)
         sys.exit(result if isinstance(result, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a full disk or a closed pipe behind stdout still becomes one line
+            return result
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, typer.Exit | typer.Abort):
                 raise
             can_continue = ctx.invoked_subcommand == "fit" or ctx.invoked_subcommand in STAGE_HELP
-            code = report_failure(error, as_json=self._as_json, can_continue=can_continue)
+            code = report_failure(error, self._words, can_continue=can_continue)
         raise typer.Exit(code)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -71,8 +74,8 @@ app = typer.Typer(
     cls=CommandGroup,
     help="fitformer fits a Transformer to your hardware: text, a device and a limit in, a verified bundle out.",
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
 )
 
 

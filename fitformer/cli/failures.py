@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -17,16 +18,16 @@ from fitformer.errors import InputError, NotPossibleError, nearest
 WRONG_INPUT, NOT_POSSIBLE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 # The class itself lives in another module from one typer to the next.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
-FIT_MODULES = frozenset(
-    "defusedxml onnx plotly polib pydantic sacremoses safetensors sklearn tensorboardX torch yaml".split()
-)
+FIT_MODULES = ("torch", "onnx", "pydantic", "yaml", "safetensors", "sklearn", "plotly", "tensorboardX", "polib")
+WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def report_failure(error: BaseException, *, as_json: bool = False, can_continue: bool = False) -> int:
-    """Print the line for ``error`` (with ``as_json`` also as a document on stdout) and return the exit code.
+def report_failure(error: BaseException, words: Sequence[str] = (), *, can_continue: bool = False) -> int:
+    """Print the line for ``error`` and return the exit code.
 
     Args:
+        words: the command line; with ``--json`` in it, the failure is also a document on stdout.
         can_continue: the command may be run again to go on where it was interrupted.
     Raises:
         The error itself when it is none that a user can cause.
@@ -34,23 +35,27 @@ def report_failure(error: BaseException, *, as_json: bool = False, can_continue:
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return BROKEN_PIPE
-    known = _explained(error, can_continue)
+    known = _explained(error, words, can_continue)
     if known is None:
         raise error
     line, code = known
     print(f"error: {line}" if code != INTERRUPTED else line, file=sys.stderr, flush=True)
-    if as_json:
-        print_json({"error": line, "exit_code": code})
+    try:
+        if "--json" in words:
+            print_json({"error": line, "exit_code": code})
+        sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
     return code
 
 
-def _explained(error: BaseException, can_continue: bool) -> tuple[str, int] | None:
+def _explained(error: BaseException, words: Sequence[str], can_continue: bool) -> tuple[str, int] | None:
     if isinstance(error, InputError):
         return one_line(str(error)), WRONG_INPUT
     if isinstance(error, NotPossibleError):
         return one_line(str(error)), NOT_POSSIBLE
     if isinstance(error, USAGE_ERROR):
-        return _usage(error), WRONG_INPUT
+        return _usage(error, words), WRONG_INPUT
     if isinstance(error, KeyboardInterrupt):
         return ("stopped; run the same command again to continue" if can_continue else "stopped"), INTERRUPTED
     if isinstance(error, ModuleNotFoundError):
@@ -68,12 +73,11 @@ def _operating_system(error: OSError) -> tuple[str, int]:
     if error.errno in FULL_DISK:
         return f"{where}no space left on the disk; free some and run again", NOT_POSSIBLE
     reason = error.strerror or str(error)
-    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError):
-        return f"{where}{reason[:1].lower()}{reason[1:]}", WRONG_INPUT
-    return f"{where}{reason[:1].lower()}{reason[1:]}", NOT_POSSIBLE
+    code = WRONG_INPUT if isinstance(error, WRONG_PATH) else NOT_POSSIBLE
+    return f"{where}{reason[:1].lower()}{reason[1:]}", code
 
 
-def _usage(error: Exception) -> str:
+def _usage(error: Exception, words: Sequence[str]) -> str:
     """A wrong command line in one line: what is wrong, the nearest spelling, where to read more."""
     message = one_line(str(getattr(error, "format_message", error.__str__)())).rstrip(".")
     context = getattr(error, "ctx", None)
@@ -81,8 +85,21 @@ def _usage(error: Exception) -> str:
     if hasattr(error, "possibilities") and option:
         known = [name for parameter in context.command.params for name in parameter.opts] if context else []
         message = f"no such option {option}{nearest(str(option), known)}"
+    names = getattr(getattr(error, "param", None), "opts", [])
+    value = _value_given(names, words)
+    if value is not None and value not in message:
+        message = f"{message} (got '{value}')"
     command = context.command_path if context else "fitformer"
     return f"{message[:1].lower()}{message[1:]}; see {command} --help"
+
+
+def _value_given(names: Sequence[str], words: Sequence[str]) -> str | None:
+    """The value of an option on the command line, as ``--name value`` or ``--name=value``."""
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.startswith("-") and name in names:
+            return value if equals else next(iter(words[index + 1 :]), None)
+    return None
 
 
 def one_line(text: str) -> str:
@@ -91,7 +108,7 @@ def one_line(text: str) -> str:
 
 
 def _silence_stdout() -> None:
-    """Point stdout at nothing, or Python complains about the closed pipe once more when it exits."""
+    """Point stdout at nothing, or Python complains once more when it exits."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # not a real file, as in a test

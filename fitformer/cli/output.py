@@ -22,13 +22,13 @@ def print_json(document: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def print_table(rows: Sequence[Sequence[object]], *, header: Sequence[str] = ()) -> None:
-    """Print aligned columns; the first is left-aligned, the others right."""
+def print_table(rows: Sequence[Sequence[object]], *, header: Sequence[str] = (), figures: bool = True) -> None:
+    """Print aligned columns: the first to the left, the others to the right if they hold ``figures``."""
     table = Table(box=None, pad_edge=False, show_header=bool(header), header_style="")
     columns = len(header or rows[0]) if header or rows else 0
     for index in range(columns):
         title = Text(header[index]) if header else ""
-        table.add_column(title, justify="left" if index == 0 else "right", no_wrap=index > 0, overflow="fold")
+        table.add_column(title, justify="right" if index and figures else "left", no_wrap=index > 0, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
     console(sys.stdout).print(table)

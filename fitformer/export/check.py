@@ -159,19 +159,43 @@ class _Comparison:
             yield want, have, position <= lengths
 
     def _is_tie(self, difference: Difference, settings: DecodeSettings) -> bool:
-        """Whether PyTorch itself gives the bundle's output once its logits are moved by at most ``TIE / 2``.
+        """Whether PyTorch itself gives the bundle's output once its logits are moved by at most ``TIE``.
 
-        That is the meaning of a tie for greedy and beam search alike: two numbers within ``TIE`` of each other change
-        their order.
+        First each token of that output is preferred by ``TIE``, which decides every tie along it. In beam search a tie
+        elsewhere can decide which hypothesis is dropped; for that, logits are moved at random a number of times.
         """
-        for seed in range(TIE_TRIALS):
-            moved = _Moved(self.expected, np.random.default_rng(seed))
-            if self.decode(moved, [difference.number], settings)[0] == difference.found:
-                return True
-        return False
+        trials: list[StepModel[Any]] = [_Preferring(self.expected, difference.found)]
+        if settings.beam > 1:
+            trials += [_Shaken(self.expected, np.random.default_rng(seed)) for seed in range(TIE_TRIALS)]
+        return any(self.decode(trial, [difference.number], settings)[0] == difference.found for trial in trials)
 
 
-class _Moved:
+class _Preferring:
+    """A model that prefers one output: wherever it has begun so, the logit of its next token is higher by ``TIE``."""
+
+    def __init__(self, model: StepModel[Any], output: list[int]) -> None:
+        self.model, self.path = model, [BOS, *output, EOS]
+
+    def encode(self, source: Ids) -> tuple[Any, list[bool]]:
+        return self.model.encode(source), [True] * len(source)
+
+    def step(self, state: tuple[Any, list[bool]], tokens: Ids, position: int) -> tuple[Floats, tuple[Any, list[bool]]]:
+        logits, inner = self.model.step(state[0], tokens, position)
+        inside = position + 1 < len(self.path)
+        on_path = [
+            inside and so_far and token == self.path[position]
+            for so_far, token in zip(state[1], tokens.tolist(), strict=True)
+        ]
+        logits = logits.copy()
+        for row in np.flatnonzero(on_path):
+            logits[row, self.path[position + 1]] += TIE
+        return logits, (inner, on_path)
+
+    def reorder(self, state: tuple[Any, list[bool]], rows: Ids) -> tuple[Any, list[bool]]:
+        return self.model.reorder(state[0], rows), [state[1][row] for row in rows]
+
+
+class _Shaken:
     """A model whose logits are moved by random amounts of at most ``TIE / 2``."""
 
     def __init__(self, model: StepModel[Any], rng: np.random.Generator) -> None:

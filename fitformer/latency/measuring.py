@@ -121,6 +121,7 @@ def measure(
     """
     settings = settings or MeasureSettings()
     order = list(dict.fromkeys(architectures))
+    assert order, "nothing to measure"
     random.Random(f"order/{settings.seed}").shuffle(order)
     run = _Run(order, time_architecture, reference, LatencyDataset(out_csv, conditions), settings, pause, now)
     reused = run.num_settled

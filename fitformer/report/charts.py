@@ -1,7 +1,7 @@
 """Interactive charts: each a plotly figure as plain data, drawn by the page's script.
 
-Colours are names of the page's CSS variables (``--signal``), which the script looks up, so that a chart follows the light
-and dark scheme. Plotly reads tags in its texts, so every text from data passes ``plain`` first.
+Colours are names of the page's CSS variables (``--signal``), which the script looks up, so that a chart follows the
+light and dark scheme. Plotly reads tags in its texts, so every text from data passes ``plain`` first.
 """
 
 from __future__ import annotations
@@ -147,7 +147,15 @@ def layout(x_title: str, y_title: str, *, x_log: bool = False, y_log: bool = Fal
 def vertical(x: float, text: str, *, colour: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a shape and its note: a line from bottom to top at ``x``."""
     line = {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1}
-    note = {"x": x, "y": 1, "yref": "paper", "text": plain(text), "showarrow": False, "xanchor": "right", "yanchor": "top"}
+    note = {
+        "x": x,
+        "y": 1,
+        "yref": "paper",
+        "text": plain(text),
+        "showarrow": False,
+        "xanchor": "right",
+        "yanchor": "top",
+    }
     return (
         line | {"line": {"color": colour, "width": 2, "dash": "dash"}},
         note | {"font": {"color": colour}, "xshift": -5},
@@ -161,7 +169,7 @@ def band(low: float, high: float, *, colour: str) -> dict[str, Any]:
 
 
 def _json_markup(data: str) -> Markup:
-    """JSON that cannot leave its script element: ``<``, ``>`` and ``&`` only occur inside strings, where escapes may stand."""
+    """JSON that cannot leave its script element: ``<``, ``>`` and ``&`` only occur in strings, where escapes may stand."""
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
     return Markup(data)

@@ -1,7 +1,7 @@
-"""The found architecture, drawn layer by layer as SVG: encoder on the left, decoder on the right, both from the bottom up.
+"""The found architecture, drawn layer by layer as SVG: encoder on the left, decoder on the right, from the bottom up.
 
-Every bar is as wide as its size (all sizes on one scale); its outline is the largest the search space offered. Arrows show
-which encoder layers each decoder layer attends to. The drawing is narrow, so that a phone shows it in full.
+Every bar is as wide as its size (all sizes on one scale); its outline is the largest the search space offered. Arrows
+show which encoder layers each decoder layer attends to. The drawing is narrow, so that a phone shows it in full.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ CAPTION = 20.0
 
 @dataclass(frozen=True)
 class _Bar:
-    """``size`` is drawn, ``most`` is its outline; ``kind`` chooses the colour."""
+    """``size`` is drawn, the largest of ``choices`` (if any are known) is its outline; ``kind`` chooses the colour."""
 
     kind: str
     label: str
     size: int
-    most: int
+    choices: tuple[int, ...]
+
+    @property
+    def most(self) -> int:
+        """Width of the outline."""
+        return max(self.size, *self.choices)
 
 
 @dataclass(frozen=True)
@@ -44,19 +49,25 @@ class _Box:
         return CAPTION if not bars else TITLE + bars * BAR + (bars - 1) * GAP + 2 * PADDING
 
 
-def draw(arch: Architecture, space: SearchSpace | None = None) -> Markup:
-    """Return the drawing of ``arch``; with ``space``, outlines show what could have been chosen."""
+def draw(arch: Architecture, space: SearchSpace | None = None, *, name: str = "architecture") -> Markup:
+    """Return the drawing of ``arch``; with ``space``, outlines show what could have been chosen.
+
+    Args:
+        name: starts the ids of the drawing, so that a page may hold several.
+    """
     encoder, decoder = _encoder(arch, space), _decoder(arch, space)
     scale = (COLUMN - 2 * PADDING) / max(bar.most for box in [*encoder, *decoder] for bar in box.bars)
     height = max(_height(encoder), _height(decoder))
-    left, encoder_places = _stack(encoder, 0.0, height, scale)
-    right, decoder_places = _stack(decoder, COLUMN + GUTTER, height, scale)
-    arrows = _arrows(arch, encoder_places[1:], decoder_places[1:])
-    label = f"Architecture with {arch.encoder_num_layers} encoder and {arch.decoder_num_layers} decoder layers: {arch.to_text()}"
+    tip = f"{name}-tip"
+    left, encoder_tops = _stack(encoder, 0.0, height, scale, tip)
+    right, decoder_tops = _stack(decoder, COLUMN + GUTTER, height, scale, tip)
+    arrows = _arrows(arch, encoder_tops[1:], decoder_tops[1:], tip)
+    depths = f"{arch.encoder_num_layers} encoder and {arch.decoder_num_layers} decoder layers"
+    label = f"Architecture with {depths}: {arch.to_text()}"
     return tag(
         "svg",
         tag("title", label),
-        _arrow_head(),
+        _arrow_head(tip),
         left,
         right,
         arrows,
@@ -84,10 +95,10 @@ def sizes(arch: Architecture) -> Markup:
 
 def _encoder(arch: Architecture, space: SearchSpace | None) -> list[_Box]:
     """The encoder's boxes from the bottom up: embedding, then layers, then a caption."""
-    ffn = max(space.encoder_ffn_dim if space else arch.encoder_ffn_dim)
-    qkv = max(space.encoder_qkv_dim if space else arch.encoder_qkv_dim)
-    width = max(space.encoder_embed_dim) if space else arch.encoder_embed_dim
-    boxes = [_Box("source words", (_Bar("embedding", f"width {arch.encoder_embed_dim}", arch.encoder_embed_dim, width),))]
+    ffn, qkv, width = (space.encoder_ffn_dim, space.encoder_qkv_dim, space.encoder_embed_dim) if space else ((), (), ())
+    boxes = [
+        _Box("source words", (_Bar("embedding", f"width {arch.encoder_embed_dim}", arch.encoder_embed_dim, width),))
+    ]
     for i in range(arch.encoder_num_layers):
         heads, own = arch.encoder_num_heads[i], arch.encoder_qkv_dim[i]
         bars = (
@@ -99,9 +110,7 @@ def _encoder(arch: Architecture, space: SearchSpace | None) -> list[_Box]:
 
 
 def _decoder(arch: Architecture, space: SearchSpace | None) -> list[_Box]:
-    ffn = max(space.decoder_ffn_dim if space else arch.decoder_ffn_dim)
-    qkv = max(space.decoder_qkv_dim if space else arch.decoder_qkv_dim)
-    width = max(space.decoder_embed_dim) if space else arch.decoder_embed_dim
+    ffn, qkv, width = (space.decoder_ffn_dim, space.decoder_qkv_dim, space.decoder_embed_dim) if space else ((), (), ())
     name = "target words so far"
     boxes = [_Box(name, (_Bar("embedding", f"width {arch.decoder_embed_dim}", arch.decoder_embed_dim, width),))]
     for i in range(arch.decoder_num_layers):
@@ -120,7 +129,7 @@ def _height(boxes: Iterable[_Box]) -> float:
     return sum(heights) + BETWEEN * (len(heights) - 1) + 2
 
 
-def _stack(boxes: list[_Box], x: float, height: float, scale: float) -> tuple[Markup, list[float]]:
+def _stack(boxes: list[_Box], x: float, height: float, scale: float, tip: str) -> tuple[Markup, list[float]]:
     """Draw boxes from the bottom up; return them and the top of each."""
     drawn, tops, y = [], [], height - 1
     for box in boxes:
@@ -129,7 +138,8 @@ def _stack(boxes: list[_Box], x: float, height: float, scale: float) -> tuple[Ma
         drawn.append(_box(box, x, y, scale))
         y -= BETWEEN
     stems = [
-        tag("path", d=f"M{x + COLUMN / 2:g} {top:g}v{-BETWEEN:g}", class_="flow", marker_end="url(#tip)") for top in tops[:-1]
+        tag("path", d=f"M{x + COLUMN / 2:g} {top:g}v{-BETWEEN:g}", class_="flow", marker_end=f"url(#{tip})")
+        for top in tops[:-1]
     ]
     return tag("g", stems, drawn), tops
 
@@ -137,7 +147,9 @@ def _stack(boxes: list[_Box], x: float, height: float, scale: float) -> tuple[Ma
 def _box(box: _Box, x: float, y: float, scale: float) -> Markup:
     if not box.bars:
         return tag("text", box.title, x=f"{x + COLUMN / 2:g}", y=f"{y + 14:g}", class_="caption", text_anchor="middle")
-    frame = tag("rect", x=f"{x + 0.5:g}", y=f"{y:g}", width=f"{COLUMN - 1:g}", height=f"{box.height:g}", rx="5", class_="box")
+    frame = tag(
+        "rect", x=f"{x + 0.5:g}", y=f"{y:g}", width=f"{COLUMN - 1:g}", height=f"{box.height:g}", rx="5", class_="box"
+    )
     title = tag("text", box.title, x=f"{x + PADDING:g}", y=f"{y + PADDING + 8:g}", class_="caption")
     bars, top = [], y + PADDING + TITLE
     for bar in box.bars:
@@ -149,13 +161,13 @@ def _box(box: _Box, x: float, y: float, scale: float) -> Markup:
 def _bar(bar: _Bar, x: float, y: float, scale: float) -> Markup:
     place = {"x": f"{x:g}", "y": f"{y:g}", "height": f"{BAR:g}", "rx": "2"}
     return join(
-        tag("rect", width=f"{max(bar.most, bar.size) * scale:.1f}", class_="room", **place),
+        tag("rect", width=f"{bar.most * scale:.1f}", class_="room", **place) if bar.choices else None,
         tag("rect", width=f"{bar.size * scale:.1f}", class_=f"bar {bar.kind}", **place),
         tag("text", bar.label, x=f"{x + 5:g}", y=f"{y + BAR - 5.5:g}"),
     )
 
 
-def _arrows(arch: Architecture, encoder_tops: list[float], decoder_tops: list[float]) -> Markup:
+def _arrows(arch: Architecture, encoder_tops: list[float], decoder_tops: list[float], tip: str) -> Markup:
     """Curves from the right side of encoder layers to the cross-attention of decoder layers."""
     x0, x1 = COLUMN - 0.5, COLUMN + GUTTER - 1
     middle = (x0 + x1) / 2
@@ -168,15 +180,14 @@ def _arrows(arch: Architecture, encoder_tops: list[float], decoder_tops: list[fl
             share = (arch.decoder_num_layers - i) / (arch.decoder_num_layers + 1)
             y0 = encoder_tops[layer] + PADDING + share * (TITLE + 2 * BAR)
             path = f"M{x0:g} {y0:.1f}C{middle:g} {y0:.1f} {middle:g} {y1:.1f} {x1:g} {y1:.1f}"
-            curves.append(tag("path", what, d=path, class_=f"attends tone-{i % 6 + 1}", marker_end="url(#tip)"))
+            curves.append(tag("path", what, d=path, class_=f"attends tone-{i % 6 + 1}", marker_end=f"url(#{tip})"))
     return tag("g", curves)
 
 
-def _arrow_head() -> Markup:
+def _arrow_head(name: str) -> Markup:
+    shape = {"markerWidth": 6, "markerHeight": 6, "refX": 5, "refY": 3, "orient": "auto"}
     tip = tag("path", d="M0 0L6 3L0 6z", class_="tip")
-    shape = {"markerWidth": "6", "markerHeight": "6", "refX": "5", "refY": "3", "orient": "auto"}
-    written = "".join(f' {key}="{value}"' for key, value in shape.items())
-    return Markup(f'<defs><marker id="tip"{written} markerUnits="userSpaceOnUse">{tip}</marker></defs>')
+    return tag("defs", tag("marker", tip, id=name, markerUnits="userSpaceOnUse", **shape))
 
 
 def _heads(number: int) -> str:

@@ -14,7 +14,6 @@ from fitformer.report.charts import (
     curve,
     hover_lines,
     layout,
-    plain,
     points,
     segments,
     vertical,
@@ -25,6 +24,7 @@ from fitformer.report.wording import milliseconds, number, percent
 
 LATENCY = "latency, milliseconds"
 LOSS = "validation loss per token"
+LAYERS_PER_LINE = 3  # in a hover box
 USUAL_TOLERANCE = 0.05  # of the reference, where the recipe's own is not recorded
 
 
@@ -48,7 +48,6 @@ def tradeoff(target: TargetFiles) -> Chart:
             [real(line, "valid_loss") for line in front],
             colour="--line-1",
             step=True,
-            quiet=False,
         )
         | {"hoverinfo": "skip"},
         segments(_moves(finalists), colour="--muted"),
@@ -77,8 +76,8 @@ def tradeoff(target: TargetFiles) -> Chart:
         shapes, notes = [shape], [note]
     caption = (
         "Each point is one architecture: further left is faster, further down is better. Grey points stand at their "
-        "predicted latency; diamonds and the star were timed for real, and a thin line leads to them from what had been "
-        "predicted. Tap or point at one to see its layers."
+        "predicted latency; diamonds and the star were timed for real, and a thin line leads to them from what had "
+        "been predicted. Tap or point at one to see its layers."
     )
     return Chart("Latency against loss.", caption, traces, layout(LATENCY, LOSS, shapes=shapes, annotations=notes))
 
@@ -94,7 +93,10 @@ def search_course(target: TargetFiles) -> Chart:
     ]
     best = [None if math.isinf(value) else value for value in accumulate(losses, min)]
     numbers = list(range(1, len(best) + 1))
-    caption = "The lowest loss found so far among architectures predicted to keep the limit. A flat end means the search was over."
+    caption = (
+        "The lowest loss found so far among architectures predicted to keep the limit. "
+        "A long flat end means that more search would hardly have helped."
+    )
     traces = [curve("best so far", numbers, best, colour="--line-1", step=True)]
     return Chart("Course of the search.", caption, traces, layout("architectures evaluated", LOSS, showlegend=False))
 
@@ -146,7 +148,9 @@ def drift(device: DeviceFiles) -> Chart:
         numbers.append(float(place))
         shares.append(100 * mean / usual)
         drifted.append(text(record, "drifted") == "1")
-        hover.append(hover_lines(f"reference {milliseconds(mean)}", text(record, "timestamp"), drifted[-1] and "flagged"))
+        hover.append(
+            hover_lines(f"reference {milliseconds(mean)}", text(record, "timestamp"), drifted[-1] and "flagged")
+        )
     kept = [i for i, flag in enumerate(drifted) if not flag]
     flagged = [i for i, flag in enumerate(drifted) if flag]
     traces = [curve("reference", numbers, shares, colour="--muted", width=1, quiet=True)]
@@ -155,9 +159,9 @@ def drift(device: DeviceFiles) -> Chart:
             x, y, text_ = ([values[i] for i in chosen] for values in (numbers, shares, hover))
             traces.append(points(name, x, y, colour=colour, hover=text_, size=6))
     caption = (
-        "The same reference model is timed again and again between the others, in the order of measuring. It should stay "
-        f"inside the stripe (within {percent(100 * tolerance)} of its usual {milliseconds(usual)}); a block of measurements "
-        "during which it did not was repeated."
+        "The same reference model is timed again and again between the others, in the order of measuring. It should "
+        f"stay inside the stripe (within {percent(100 * tolerance)} of its usual {milliseconds(usual)}); a block of "
+        "measurements during which it did not was repeated."
     )
     stripe = [band(100 * (1 - tolerance), 100 * (1 + tolerance), colour="--line-1")]
     shape = layout("measurement", "reference model, % of usual", shapes=stripe, showlegend=bool(flagged))
@@ -189,11 +193,24 @@ def losses(log: Sequence[JsonMap]) -> Chart:
         traces.append(curve(_validation_name(name), updates, values, colour=colour, marks=True))
     several = len(names) > 2
     caption = (
-        "The training loss is the mean over all architectures drawn; the other lines follow single ones on the validation set."
+        "The training loss is the mean over all architectures drawn (with dropout); the other lines follow single ones "
+        "on the validation set: the largest, the smallest, and some that were drawn beforehand."
         if several
         else "Loss per target token on the training text (with dropout) and on the validation set."
     )
-    return Chart("Loss.", caption, traces, layout("update", "loss per token"))
+    axes = layout("update", "loss per token")
+    axes["yaxis"] |= _without_start(traces)
+    return Chart("Loss.", caption, traces, axes)
+
+
+def _without_start(traces: Sequence[Trace]) -> JsonMap:
+    """Range of the y axis that leaves out the first steep fall, beside which nothing else could be told apart."""
+    last = max((trace["x"][-1] for trace in traces if trace["x"]), default=0.0)
+    values = [y for trace in traces for x, y in zip(trace["x"], trace["y"], strict=True) if x >= 0.05 * last]
+    if not values or min(values) == max(values):
+        return {}
+    margin = 0.05 * (max(values) - min(values))
+    return {"range": [min(values) - margin, max(values) + margin]}
 
 
 def rates(log: Sequence[JsonMap]) -> list[Chart]:
@@ -201,8 +218,18 @@ def rates(log: Sequence[JsonMap]) -> list[Chart]:
     updates = [real(line, "update") for line in log]
     charts = []
     for key, label, caption, title in (
-        ("learning_rate", "Learning rate.", "It rises during the warm-up and then falls by the schedule.", "learning rate"),
-        ("tokens_per_s", "Training speed.", "Target tokens per second, averaged since the start.", "target tokens per second"),
+        (
+            "learning_rate",
+            "Learning rate.",
+            "It rises during the warm-up and then follows the schedule.",
+            "learning rate",
+        ),
+        (
+            "tokens_per_s",
+            "Training speed.",
+            "Target tokens per second, averaged since the start.",
+            "target tokens per second",
+        ),
     ):
         traces: list[Trace] = [curve(title, updates, [real(line, key) for line in log], colour="--line-1")]
         charts.append(Chart(label, caption, traces, layout("update", title, showlegend=False)))
@@ -240,8 +267,11 @@ def _architecture_hover(line: JsonMap) -> str:
 
 
 def _layers(architecture: str | None) -> list[str]:
-    """An architecture's line of text in two, so that it fits a hover box."""
-    return [part.strip() for part in architecture.split("|")] if architecture else []
-
-
-__all__ = ["drift", "losses", "plain", "predictor_quality", "rates", "search_course", "tradeoff", "usual_reference"]
+    """An architecture's line of text in pieces that fit a hover box on a phone."""
+    lines = []
+    for stack in (architecture or "").split("|"):
+        words = stack.split()
+        head, layers = words[:2], words[2:]
+        pieces = [layers[i : i + LAYERS_PER_LINE] for i in range(0, len(layers), LAYERS_PER_LINE)] or [[]]
+        lines += [" ".join([*head, *pieces[0]]), *(" ".join(piece) for piece in pieces[1:])]
+    return lines

@@ -32,10 +32,12 @@ def join(*children: Child) -> Markup:
 def tag(name: str, *children: Child, **attributes: object) -> Markup:
     """Return an element.
 
-    An attribute of ``None`` or ``False`` is left out, ``True`` stands without a value. In names of attributes a trailing
-    underscore goes (``class_``) and others become hyphens (``stroke_width``).
+    An attribute of ``None`` or ``False`` is left out, ``True`` stands without a value. In names of attributes a
+    trailing underscore goes (``class_``) and others become hyphens (``stroke_width``).
     """
-    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not False)
+    written = "".join(
+        _attribute(key, value) for key, value in attributes.items() if value is not None and value is not False
+    )
     if name in _VOID and not children:
         return Markup(f"<{name}{written}>" if name in ("br", "hr", "img", "meta") else f"<{name}{written}/>")
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
@@ -45,10 +47,14 @@ def table(
     head: Sequence[Child], rows: Iterable[Sequence[Child]], *, numbers: Sequence[int] = (), class_: str | None = None
 ) -> Markup:
     """Return a table that scrolls sideways on a narrow screen; ``numbers`` are the columns set flush right."""
-    right = {index: "number" for index in numbers}
+    right = dict.fromkeys(numbers, "number")
     top = tag("tr", [tag("th", cell, class_=right.get(i), scope="col") for i, cell in enumerate(head)])
     body = [tag("tr", [tag("td", cell, class_=right.get(i)) for i, cell in enumerate(row)]) for row in rows]
-    return tag("div", tag("table", tag("thead", top) if any(head) else None, tag("tbody", body)), class_=_names("scroll", class_))
+    return tag(
+        "div",
+        tag("table", tag("thead", top) if any(head) else None, tag("tbody", body)),
+        class_=_names("scroll", class_),
+    )
 
 
 def facts(pairs: Iterable[tuple[Child, Child]]) -> Markup:
@@ -73,7 +79,7 @@ def _parts(children: Iterable[Child]) -> Iterable[str]:
 
 
 def _attribute(key: str, value: object) -> str:
-    name = key.rstrip("_").replace("_", "-") if key not in ("viewBox", "preserveAspectRatio") else key
+    name = key.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escape(value)}"'
 
 

@@ -1,8 +1,8 @@
 """What the report expects in the files of a run folder: one description per file, under the stage that writes it.
 
-Every key may be missing: the report then shows a dash or leaves the part out. So these are descriptions for the writers and
-for readers of the code; the values are read with the tolerant functions of ``reading``. Latencies are milliseconds per
-batch, losses nats per target token, sizes bytes, shares percent (0 to 100) unless a key says otherwise.
+Every key may be missing: the report then shows a dash or leaves the part out. So these are descriptions for the writers
+and for readers of the code; the values are read with the tolerant functions of ``reading``. Latencies are milliseconds
+per batch, losses nats per target token, sizes bytes, shares percent (0 to 100) unless a key says otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class StageRecord(TypedDict, total=False):
 
 
 class LogLine(TypedDict, total=False):
-    """A line of ``supernet/log.jsonl`` or ``train/<target>/log.jsonl``: training figures, or validation losses by name."""
+    """A line of ``supernet/log.jsonl`` or ``train/<target>/log.jsonl``: training figures, or validation losses."""
 
     update: int
     loss: float
@@ -34,7 +34,7 @@ class LogLine(TypedDict, total=False):
 
 
 class ModelFile(TypedDict, total=False):
-    """``supernet/model.json`` (``config`` and ``space``) and ``train/<target>/model.json`` (``config``, ``architecture``)."""
+    """``supernet/model.json`` (``config``, ``space``) and ``train/<target>/model.json`` (``config``, ``architecture``)."""
 
     config: dict[str, Any]
     space: dict[str, list[int]]
@@ -72,7 +72,7 @@ class BestFile(TypedDict, total=False):
 
 
 class QualityFile(TypedDict, total=False):
-    """``measure/<device>/quality.json``: held-out predictions. The pairs are in the order of ``records.csv`` by ``index``."""
+    """``measure/<device>/quality.json``: held-out predictions, in the order of ``records.csv`` by ``index``."""
 
     num_samples: int
     mape: float
@@ -100,8 +100,8 @@ class Precision(TypedDict, total=False):
 class DecisionFile(TypedDict, total=False):
     """``compress/<target>/decision.json``: which precision is kept, and why. ``int8`` is missing if it was not tried.
 
-    ``reason`` is a sentence for people. ``agreement`` is the percentage of the sentences that int8 translates to the same
-    tokens as fp32.
+    ``reason`` is a sentence for people. ``agreement`` is the percentage of the sentences that int8 translates to the
+    same tokens as fp32.
     """
 
     kept: str

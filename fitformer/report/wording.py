@@ -10,7 +10,7 @@ THIN = "\u202f"  # between a number and its unit, where it must not break
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return ``digits`` significant digits without an exponent where that is readable: ``12.3``, ``0.00456``, ``1,230``."""
+    """Return ``digits`` significant digits, without an exponent where that is readable: ``12.3``, ``0.0046``."""
     if value is None:
         return DASH
     if value and not 1e-4 <= abs(value) < 1e9:

@@ -53,7 +53,7 @@ class Architecture:
         self._check_heads("decoder_self_heads", "decoder_qkv_dim")
         self._check_heads("decoder_cross_heads", "decoder_qkv_dim")
         for layers in self.decoder_cross_layers:
-            if not layers or any(not 0 <= index < self.encoder_num_layers for index in layers):
+            if not layers or any(type(i) is not int or not 0 <= i < self.encoder_num_layers for i in layers):
                 raise InputError(
                     f"architecture: decoder_cross_layers {list(layers)} must name encoder layers "
                     f"0 to {self.encoder_num_layers - 1}, at least one"
@@ -132,6 +132,8 @@ class Architecture:
             sizes = [tuple(map(int, left.split("/"))) for left, _ in decoder]
             encoder_columns = list(zip(*encoder, strict=True))
             decoder_columns = list(zip(*sizes, strict=True))
+            if (len(encoder_columns), len(decoder_columns)) != (3, 4):
+                raise ValueError
             cross = tuple(tuple(map(int, right.split(","))) for _, right in decoder)
             columns: list[Any] = [*encoder_columns, *decoder_columns, cross]
             return cls(int(match[1]), int(match[3]), *columns)

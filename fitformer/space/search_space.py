@@ -49,7 +49,7 @@ class SearchSpace:
     def __post_init__(self) -> None:
         for field in fields(self):
             choices = getattr(self, field.name)
-            if not choices or len(set(choices)) != len(choices) or any(type(c) is not int or c < 1 for c in choices):
+            if not choices or any(type(c) is not int or c < 1 for c in choices) or len(set(choices)) != len(choices):
                 raise RecipeError(
                     f"space.{field.name}: {list(choices)} must be different whole numbers of at least 1, one or more"
                 )
@@ -97,7 +97,7 @@ class SearchSpace:
         """Yield every architecture once; only sensible for a space of small ``size()``."""
         widths = product(self.encoder_embed_dim, self.decoder_embed_dim)
         for (encoder_dim, decoder_dim), depth in product(widths, self.encoder_num_layers):
-            layers = [layer for layer in self._decoder_layers if layer[4] in self._spans(depth)]
+            layers = list(dict.fromkeys(_quintuple((*d[:4], min(d[4], depth))) for d in self._decoder_layers))
             for encoder in product(self._encoder_layers, repeat=depth):
                 for decoder_depth in self.decoder_num_layers:
                     for decoder in product(layers, repeat=decoder_depth):
@@ -123,7 +123,7 @@ class SearchSpace:
             lambda: self._draw_encoder_layer(rng),
         )
         decoder = _resize(
-            _decoder_layers_of(arch),
+            self._decoder_layers_as_drawn(arch),
             redraw(arch.decoder_num_layers, self.decoder_num_layers),
             lambda: self._draw_decoder_layer(rng),
         )
@@ -142,7 +142,7 @@ class SearchSpace:
 
         encoders, decoders = (
             (_encoder_layers_of(first), _encoder_layers_of(second)),
-            (_decoder_layers_of(first), _decoder_layers_of(second)),
+            (self._decoder_layers_as_drawn(first), self._decoder_layers_as_drawn(second)),
         )
         encoder_depth = either(len(encoders[0]), len(encoders[1]))
         decoder_depth = either(len(decoders[0]), len(decoders[1]))
@@ -219,6 +219,14 @@ class SearchSpace:
 
     def _draw_decoder_layer(self, rng: random.Random) -> DecoderLayer:
         return _quintuple(map(rng.choice, self._decoder_choices))
+
+    def _decoder_layers_as_drawn(self, arch: Architecture) -> list[DecoderLayer]:
+        """Decoder layers with a span that is a choice: the shortest of which a shallow encoder leaves what is there."""
+
+        def choice(span: int) -> int:
+            return min((c for c in self.decoder_cross_span if c >= span), default=max(self.decoder_cross_span))
+
+        return [_quintuple((*layer[:4], choice(layer[4]))) for layer in _decoder_layers_of(arch)]
 
     def _spans(self, encoder_depth: int) -> set[int]:
         return {min(span, encoder_depth) for span in self.decoder_cross_span}
