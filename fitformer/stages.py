@@ -49,6 +49,11 @@ class Stage:
         return (self.folder / DONE).exists()
 
     @property
+    def state(self) -> str:
+        """``done``, ``begun`` or ``to do``."""
+        return "done" if self.is_done else "begun" if (self.folder / STARTED).exists() else "to do"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What the finished stage recorded."""
         facts: dict[str, Any] = self._record(DONE)["facts"]

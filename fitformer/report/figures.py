@@ -138,33 +138,31 @@ def drift(device: DeviceFiles) -> Chart:
     """The fixed reference model over the measurements, as a share of its usual time."""
     usual = usual_reference(device)
     tolerance = real(device.stage.inputs, "measure", "drift_tolerance") or USUAL_TOLERANCE
-    numbers, shares, hover, drifted = [], [], [], []
+    numbers, steady, flagged, hover = [], [], [], []
     for place, record in enumerate(device.records, start=1):
         around = [real(record, key) for key in ("reference_before_ms", "reference_after_ms")]
         known = [value for value in around if value is not None]
         if not known or not usual:
             continue
         mean = sum(known) / len(known)
+        share, drifted = 100 * mean / usual, text(record, "drifted") == "1"
         numbers.append(float(place))
-        shares.append(100 * mean / usual)
-        drifted.append(text(record, "drifted") == "1")
-        hover.append(
-            hover_lines(f"reference {milliseconds(mean)}", text(record, "timestamp"), drifted[-1] and "flagged")
-        )
-    kept = [i for i, flag in enumerate(drifted) if not flag]
-    flagged = [i for i, flag in enumerate(drifted) if flag]
-    traces = [curve("reference", numbers, shares, colour="--muted", width=1, quiet=True)]
-    for name, chosen, colour in (("steady", kept, "--line-1"), ("flagged as drifted", flagged, "--signal")):
-        if chosen:
-            x, y, text_ = ([values[i] for i in chosen] for values in (numbers, shares, hover))
-            traces.append(points(name, x, y, colour=colour, hover=text_, size=6))
+        steady.append(None if drifted else share)
+        flagged.append(share if drifted else None)
+        hover.append(hover_lines(f"reference {milliseconds(mean)}", text(record, "timestamp"), drifted and "flagged"))
+    shares = [a if a is not None else b for a, b in zip(steady, flagged, strict=True)]
+    traces = [
+        curve("reference", numbers, shares, colour="--muted", width=1, quiet=True),
+        points("steady", numbers, steady, colour="--line-1", hover=hover, size=6),
+        points("flagged as drifted", numbers, flagged, colour="--signal", hover=hover, size=6),
+    ]
     caption = (
         "The same reference model is timed again and again between the others, in the order of measuring. It should "
         f"stay inside the stripe (within {percent(100 * tolerance)} of its usual {milliseconds(usual)}); a block of "
         "measurements during which it did not was repeated."
     )
     stripe = [band(100 * (1 - tolerance), 100 * (1 + tolerance), colour="--line-1")]
-    shape = layout("measurement", "reference model, % of usual", shapes=stripe, showlegend=bool(flagged))
+    shape = layout("measurement", "reference model, % of usual", shapes=stripe, showlegend=any(flagged))
     return Chart("Did the device keep its speed?", caption, traces, shape)
 
 

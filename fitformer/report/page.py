@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from fitformer.errors import InputError
-from fitformer.report import background, drawing, figures, outcome
+from fitformer.report import background, bundle, drawing, figures, outcome, translations
 from fitformer.report.charts import Chart
 from fitformer.report.inputs import DeviceFiles, RunFiles, TargetFiles, read_run
 from fitformer.report.markup import Markup, details, escape, join, tag
@@ -160,10 +160,10 @@ def _target_parts(run: RunFiles, target: TargetFiles, number: int) -> list[Part]
     return [
         ("Trade-off", _charts(figures.tradeoff(target), wide=True) if target.history or target.finalists else None),
         ("The architecture", _architecture(run, target, number)),
-        ("Scores", outcome.scores(run, target)),
-        ("Samples", outcome.samples(run, target)),
-        ("int8 or fp32", outcome.compression(target)),
-        ("The bundle and its check", outcome.export_check(target)),
+        ("Scores", translations.scores(run, target)),
+        ("Samples", translations.samples(run, target)),
+        ("int8 or fp32", bundle.compression(target)),
+        ("The bundle and its check", bundle.export_check(target)),
         ("Training of the final model", background.training(target.log, target.stages["train"], "train")),
         ("Course of the search", _charts(figures.search_course(target))),
     ]

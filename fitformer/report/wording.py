@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fitformer.report.reading import JsonMap, real, text
+
 DASH = "\u2013"
 THIN = "\u202f"  # between a number and its unit, where it must not break
 
@@ -60,13 +62,13 @@ def factor(value: float | None) -> str:
     return DASH if value is None else f"{value:.2g}{THIN}times"
 
 
-def date(text: str | None) -> str:
+def date(iso: str | None) -> str:
     """Return an ISO time as ``2026-11-30 23:28 UTC``; other text as it is."""
-    if not text:
+    if not iso:
         return DASH
-    day, separator, rest = text.partition("T")
+    day, separator, rest = iso.partition("T")
     if not separator or len(rest) < 5:
-        return text
+        return iso
     return f"{day} {rest[:5]}" + (" UTC" if rest.endswith(("+00:00", "Z")) else "")
 
 
@@ -78,3 +80,22 @@ def label(key: str) -> str:
 def listing(data: Mapping[str, Any]) -> str:
     """Return ``a 1, b 2`` for a flat mapping."""
     return ", ".join(f"{label(str(key))} {value}" for key, value in data.items())
+
+
+def interval(data: JsonMap) -> str:
+    """Return the interval of a score: ``31.9 to 34.3``."""
+    low, high = real(data, "interval", 0), real(data, "interval", 1)
+    return f"{low:.1f} to {high:.1f}" if low is not None and high is not None else DASH
+
+
+def judged_on(data: JsonMap) -> str | None:
+    """Return which sentences figures are of: ``1,014 sentences of the valid set``."""
+    sentences, split = real(data, "sentences"), text(data, "split")
+    if sentences is None:
+        return f"the {split} set" if split else None
+    return f"{count(sentences)} sentences" + (f" of the {split} set" if split else "")
+
+
+def sentence(words: str | None) -> str | None:
+    """Return a reason with a full stop, whoever wrote it."""
+    return words if not words or words.endswith((".", "!", "?")) else f"{words}."

@@ -107,6 +107,11 @@ class Bundle:
         """``fp32`` or ``int8``."""
         return str(self.facts["precision"])
 
+    @property
+    def rows_independent(self) -> bool:
+        """Whether sentences of a batch cannot influence each other: always in fp32, in int8 if its form says so."""
+        return self.precision == "fp32" or bool(self.facts.get("quantization", {}).get("rows_independent"))
+
 
 def _read_facts(file: Path) -> dict[str, Any]:
     if not file.is_file():

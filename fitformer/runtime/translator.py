@@ -1,9 +1,9 @@
 """Lines in, translations out: one per line, in order, whatever the lines hold.
 
 Lines are read in windows (so a pipe of any size works), sorted by length, decoded in batches and put back in
-order. In fp32 a translation does not depend on what else is in its batch. In int8 the scales of activations
-are shared by a whole batch, so one sentence at a time is the default there, and a larger ``batch_size`` is
-the faster mode without that promise.
+order. In fp32, and in int8 whose scales of activations belong to a row each, a translation does not depend on what
+else is in its batch. Where a whole batch shares them, one sentence at a time is the default, and a larger
+``batch_size`` is the faster mode without that promise.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Translator:
 
     Args:
         threads: processor threads of ONNX Runtime.
-        batch_size: sentences decoded together; None for the default, 16 in fp32 and 1 in int8.
+        batch_size: sentences decoded together; None for 16, or 1 where a translation may depend on its batch.
         warn: receives one line of text for each line that had to be split.
     """
 
@@ -84,10 +84,10 @@ class Translator:
             if value is not None and value < 1:
                 raise InputError(f"{name}: {value} is too small, the least is 1")
         self.bundle, self._warn = bundle, warn
-        self.batch_size = batch_size or (1 if bundle.precision == "int8" else BATCH_SIZE)
-        if self.batch_size > 1 and bundle.precision == "int8":
+        self.batch_size = batch_size or (BATCH_SIZE if bundle.rows_independent else 1)
+        if self.batch_size > 1 and not bundle.rows_independent:
             warn(
-                f"batch_size {self.batch_size} with an int8 bundle: faster, but a line's translation may change "
+                f"batch_size {self.batch_size} with this {bundle.precision} bundle: faster, but a line may change "
                 "with the other lines of its batch; batch_size 1 rules that out"
             )
         self._source, self._target = bundle.tokenizers()

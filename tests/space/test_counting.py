@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import random
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +18,6 @@ from fitformer.errors import InputError
 from fitformer.models import Transformer, TransformerConfig
 from fitformer.space import Architecture, SearchSpace, counting
 
-DATA = Path(os.environ.get("FITFORMER_DATA", Path(__file__).parents[2].parent / "shared/data")) / "hat"
 HAT_QKV = 512
 MATRIX_PARTS = ("attention_projections", "attention_products", "feed_forward", "output_layer")
 SPACE = SearchSpace(
@@ -62,26 +60,20 @@ def from_hat(config: dict[str, Any]) -> Architecture:
     )
 
 
-def published() -> list[dict[str, str]]:
-    if not (DATA / "published.csv").exists():
-        return []
-    with (DATA / "published.csv").open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
 def random_architectures(count: int) -> list[Architecture]:
     rng = random.Random(3)
     return [SPACE.sample(rng) for _ in range(count)]
 
 
-@pytest.mark.skipif(not published(), reason=f"the published figures are not at {DATA}")
-def test_every_published_row_is_matched_to_its_two_decimals() -> None:
-    rows = published()
+def test_every_published_row_is_matched_to_its_two_decimals(shared_data: Path) -> None:
+    with (shared_data / "hat/published.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
     assert len(rows) == 34
     for row in rows:
-        config = yaml.safe_load((DATA / "subtransformers" / f"{row['model']}.yml").read_text(encoding="utf-8"))
+        file = shared_data / "hat/subtransformers" / f"{row['model']}.yml"
+        arch = from_hat(yaml.safe_load(file.read_text(encoding="utf-8")))
         length = 23 if row["task"].startswith("IWSLT") else 30
-        counts = counting.hat(from_hat(config), source_length=length, target_length=length)
+        counts = counting.hat(arch, source_length=length, target_length=length)
         assert f"{counts.parameters.total / 1e6:.2f}" == row["params_m"], row["model"]
         assert f"{counts.flops / 1e9:.2f}" == row["flops_g"], row["model"]
 

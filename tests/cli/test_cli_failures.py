@@ -1,0 +1,125 @@
+"""Every failure a user can cause is one line and the contract's exit code; our own faults keep their traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fitformer.cli import app as app_module
+from fitformer.cli import failures
+from fitformer.cli.keys import ERROR_KEYS
+from fitformer.errors import BundleError, InputError, NotPossibleError
+
+Command = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InputError("train.rate: too high"), 2, "error: train.rate: too high"),
+        (BundleError("b: not\na bundle"), 2, "error: b: not a bundle"),
+        (NotPossibleError("cannot be reached"), 1, "error: cannot be reached"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/b"), 1, "error: /a/b: no space left on the disk"),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), 1, "error: no space left on the disk"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), 2, "error: x: no such file or directory"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "error: x: permission denied"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "x"), 2, "error: x: is a directory"),
+        (OSError(errno.EIO, "Input/output error", "x"), 1, "error: x: input/output error"),
+        (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), 2, "pip install 'fitformer[fit]'"),
+        (MemoryError(), 1, "error: not enough memory"),
+        (KeyboardInterrupt(), 130, "stopped"),
+    ],
+)
+def test_each_kind_has_its_line_and_code(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str
+) -> None:
+    assert failures.report_failure(error) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert line in captured.err and captured.err.count("\n") == 1
+
+
+def test_a_closed_pipe_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "_silence_stdout", lambda: None)
+    assert failures.report_failure(BrokenPipeError()) == 141
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupted_run_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    failures.report_failure(KeyboardInterrupt(), can_continue=True)
+    assert capsys.readouterr().err == "stopped; run the same command again to continue\n"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), AssertionError(), ModuleNotFoundError("no x", name="x"), ValueError()])
+def test_our_own_faults_are_not_hidden(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        failures.report_failure(error)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["transalte"], "no command 'transalte' (did you mean 'translate'?)"),
+        (["xyz"], "no command 'xyz'; there are: init, fit"),
+        (["fit"], "missing argument 'RECIPE'; see fitformer fit --help"),
+        (["evaluate", "x", "--source"], "'--source' requires an argument"),
+        (["evaluate", "x", "--sorce", "y"], "no such option --sorce (did you mean '--source'?)"),
+        (["verify", "x", "--threads=none"], "(got 'none')"),
+        (["verify", "x", "y"], "unexpected extra argument"),
+        (["--verion"], "no such option --verion (did you mean '--version'?)"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_the_nearest_spelling(
+    refusal: Command, words: list[str], named: str
+) -> None:
+    assert named in refusal(2, *words)
+
+
+def test_with_json_a_failure_is_a_document_too(cli: Command) -> None:
+    for words in (["verify", "nowhere", "--json"], ["transalte", "--json"], ["verify", "--json", "x", "--threads=0"]):
+        result = cli(*words)
+        assert result.exit_code == 2
+        document = json.loads(result.stdout)
+        assert set(document) == set(ERROR_KEYS)
+        assert document["exit_code"] == 2
+        assert result.stderr == f"error: {document['error']}\n"
+
+
+def test_without_a_command_there_is_help(cli: Command) -> None:
+    result = cli()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "translate" in result.stderr and "Usage" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["fit", "--help"], ["translate", "-h"], ["--version"]])
+def test_help_and_version_are_no_failures(cli: Command, words: list[str]) -> None:
+    result = cli(*words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout
+
+
+def test_every_command_has_json_and_a_help_for_every_option() -> None:
+    import typer
+
+    group: Any = typer.main.get_command(app_module.app)
+    assert len(group.commands) == 18
+    for name, command in group.commands.items():
+        assert command.help, name
+        assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
+        for parameter in command.params:
+            assert parameter.help or parameter.name == "help", f"{name} {parameter.name}"
+
+
+def test_a_fault_of_our_own_shows_a_traceback_and_exit_code_1(shell: Command) -> None:
+    code = "import fitformer.cli.devices as d; d.device_card = None; from fitformer.cli import main; main()"
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code, "devices"], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"Traceback" in done.stderr
