@@ -93,7 +93,8 @@ def _root(
     ] = False,
 ) -> None:
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help(), file=sys.stderr)
+        with contextlib.redirect_stdout(sys.stderr):  # typer's own rich help is printed while it is asked for
+            print(ctx.get_help())
         raise typer.Exit(2)
 
 

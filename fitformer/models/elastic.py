@@ -47,7 +47,9 @@ class ElasticLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map ``[..., active_in]`` to ``[..., active_out]``."""
-        return F.linear(input, **self.active_parameters())
+        active = self.active_parameters()
+        # Matrix products read a contiguous copy up to three times as fast as a slice with long rows.
+        return F.linear(input, active["weight"].contiguous(), active["bias"])
 
 
 class ElasticLayerNorm(nn.LayerNorm):

@@ -181,10 +181,10 @@ class Measure(Section):
 class Search(Section):
     """HAT's evolutionary search."""
 
-    population_size: Count = 125
-    num_parents: Count = 25
+    population_size: Annotated[int, Field(ge=2)] = 125
+    num_parents: Annotated[int, Field(ge=2)] = 25
     num_mutations: Whole = 50
-    mutation_prob: Annotated[float, Field(ge=0.0, le=1.0)] = 0.3
+    mutation_prob: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3
     num_crossovers: Whole = 50
     num_generations: Count = 30
     finalists: Count = 5
@@ -195,6 +195,15 @@ class Search(Section):
     """Stop after so many generations without a better architecture."""
     valid_sentences: Count | None = None
     """Sentences of the validation set that fitness is computed on; all unless given."""
+
+    @model_validator(mode="after")
+    def _parts_make_a_population(self) -> Search:
+        parts = self.num_parents + self.num_mutations + self.num_crossovers
+        if parts != self.population_size:
+            raise ValueError(
+                f"population_size: {self.population_size} must be num_parents + num_mutations + num_crossovers ({parts})"
+            )
+        return self
 
 
 class Train(Training):

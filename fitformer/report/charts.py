@@ -169,7 +169,7 @@ def band(low: float, high: float, *, colour: str) -> dict[str, Any]:
 
 
 def _json_markup(data: str) -> Markup:
-    """JSON that cannot leave its script element: ``<``, ``>`` and ``&`` only occur in strings, where escapes may stand."""
+    """JSON that cannot leave its script element: ``<``, ``>``, ``&`` occur in strings only, where escapes may stand."""
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
     return Markup(data)

@@ -32,7 +32,7 @@ class _Bar:
     @property
     def most(self) -> int:
         """Width of the outline."""
-        return max(self.size, *self.choices)
+        return max((self.size, *self.choices))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class LogLine(TypedDict, total=False):
 
 
 class ModelFile(TypedDict, total=False):
-    """``supernet/model.json`` (``config``, ``space``) and ``train/<target>/model.json`` (``config``, ``architecture``)."""
+    """``model.json``: ``config`` and ``space`` in ``supernet/``, ``config`` and ``architecture`` in ``train/<target>/``."""
 
     config: dict[str, Any]
     space: dict[str, list[int]]

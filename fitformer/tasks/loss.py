@@ -25,7 +25,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         wants_gradient = any(ctx.needs_input_grad[:2])
         rows = max(16, CHUNK_ELEMENTS // weight.size(0))
-        inputs, matrix = hidden.detach().to(dtype), weight.detach().to(dtype)
+        inputs, matrix = hidden.detach().to(dtype), weight.detach().to(dtype).contiguous()
         smoothed = nll = torch.zeros((), device=hidden.device)
         grad_hidden, grad_weight = [], torch.zeros_like(matrix, memory_format=torch.contiguous_format)
         for chunk, truth in zip(inputs.split(rows), target[:, None].split(rows), strict=True):

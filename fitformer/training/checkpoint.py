@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fitformer.errors import InputError
+from fitformer.errors import InputError, NotPossibleError
 from fitformer.rundir import atomic_path
 
 STATE = "state.safetensors"
@@ -54,7 +54,9 @@ def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer)
         return Position()
     tensors, metadata = read_tensors(path)
     parameters = unique_parameters(model)
-    if {name for name in tensors if name.startswith("model.")} != {f"model.{name}" for name in parameters}:
+    stored = {name: tuple(value.shape) for name, value in tensors.items() if name.startswith("model.")}
+    wanted = {f"model.{name}": tuple(value.shape) for name, value in parameters.items()}
+    if stored != wanted or metadata.keys() != asdict(Position()).keys():
         raise InputError(f"{path}: belongs to another model; run the stage again with --rerun")
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -73,10 +75,17 @@ def unique_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: dict[str, Any] | None = None) -> None:
-    """Write a safetensors file atomically; ``metadata`` travels in its header as JSON."""
+    """Write a safetensors file atomically; ``metadata`` travels in its header as JSON.
+
+    Raises:
+        NotPossibleError: the disk is full or the folder cannot be written; ``path`` is left as it was.
+    """
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    with atomic_path(path) as temporary:
-        save_file(contiguous, temporary, metadata={"json": json.dumps(metadata or {})})
+    try:
+        with atomic_path(path) as temporary:
+            save_file(contiguous, temporary, metadata={"json": json.dumps(metadata or {})})
+    except SafetensorError as error:  # what safetensors makes of the system's refusal to write
+        raise NotPossibleError(f"{path}: cannot be written ({error}); nothing was overwritten") from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tensorboardX import SummaryWriter
 
-from fitformer.rundir import write_text
+from fitformer.rundir import disk_error, write_text
 
 LOG = "log.jsonl"
 
@@ -31,13 +32,21 @@ class TrainingLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.close()
-        self._board.close()
+        for stream in (self._stream, self._board):
+            with suppress(OSError):  # the disk is full, and the error that ends the training already says so
+                stream.close()
 
     def write(self, update: int, **figures: Any) -> None:
-        """Record figures of one update; a dictionary becomes one curve per key."""
-        self._stream.write(json.dumps({"update": update, **figures}) + "\n")
-        self._stream.flush()
+        """Record figures of one update; a dictionary becomes one curve per key.
+
+        Raises:
+            NotPossibleError: the disk is full.
+        """
+        try:
+            self._stream.write(json.dumps({"update": update, **figures}) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            raise disk_error(self.path, error) from error
         for name, value in figures.items():
             items = value.items() if isinstance(value, dict) else [("", value)]
             for key, number in items:
