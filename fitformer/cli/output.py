@@ -31,13 +31,12 @@ def print_table(rows: Sequence[Sequence[object]], *, header: Sequence[str] = (),
         table.add_column(title, justify="right" if index and figures else "left", no_wrap=index > 0, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    console(sys.stdout).print(table)
-
-
-def console(stream: Any) -> Console:
-    """A console on ``stream`` that takes text as it is; a file or pipe gets wide lines instead of broken ones."""
-    width = None if stream.isatty() else WIDTH_OF_A_FILE
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    # A file or pipe gets wide lines instead of broken ones.
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
+    with console.capture() as text:
+        console.print(table)
+    for line in text.get().splitlines():
+        print(line.rstrip())
 
 
 def size(count: float) -> str:

@@ -48,8 +48,11 @@ class ElasticLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Map ``[..., active_in]`` to ``[..., active_out]``."""
         active = self.active_parameters()
-        # Matrix products read a contiguous copy up to three times as fast as a slice with long rows.
-        return F.linear(input, active["weight"].contiguous(), active["bias"])
+        weight = active["weight"]
+        if not torch.is_autocast_enabled(input.device.type):  # which makes a copy of its own
+            # Matrix products read a contiguous copy up to three times as fast as a slice with long rows.
+            weight = weight.contiguous()
+        return F.linear(input, weight, active["bias"])
 
 
 class ElasticLayerNorm(nn.LayerNorm):
@@ -93,7 +96,8 @@ class ElasticEmbedding(nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up ids ``[...]`` and return ``[..., active_dim]``."""
-        return F.embedding(input, self.active_parameters()["weight"])
+        # Whole rows are looked up and then cut: the gradient of a cut table would be written out twice.
+        return F.embedding(input, self.weight)[..., : self.active_dim]
 
 
 @dataclass(frozen=True)

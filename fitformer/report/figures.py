@@ -24,7 +24,7 @@ from fitformer.report.wording import milliseconds, number, percent
 
 LATENCY = "latency, milliseconds"
 LOSS = "validation loss per token"
-LAYERS_PER_LINE = 3  # in a hover box
+LAYERS_PER_LINE = 2  # in a hover box
 USUAL_TOLERANCE = 0.05  # of the reference, where the recipe's own is not recorded
 
 

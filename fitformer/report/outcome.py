@@ -51,7 +51,7 @@ def _tiles(run: RunFiles, target: TargetFiles) -> list[Markup]:
         tiles.append(_tile(milliseconds(target.limit_ms), "limit", share))
     bleu = real(target.bundle, "scores", "bleu", "score")
     if bleu is not None:
-        tiles.append(_tile(score(bleu), "BLEU", interval(mapping(target.bundle, "scores", "bleu"))))
+        tiles.append(_tile(score(bleu), "BLEU", f"95 %: {interval(mapping(target.bundle, 'scores', 'bleu'))}"))
     if target.bundle_bytes is not None:
         tiles.append(_tile(size(target.bundle_bytes), "bundle", f"{len(mapping(target.bundle, 'files')) + 1} files"))
     return tiles
@@ -72,14 +72,9 @@ def _conditions(target: TargetFiles) -> Markup | None:
     record = next(iter(objects(target.bundle, "latency")), None)
     if record is None:
         return None
-    names = {
-        "source_length": "tokens in",
-        "target_length": "tokens out",
-        "threads": "threads",
-        "batch_size": "batch",
-        "beam": "beam",
-    }
-    timed = [f"{name} {value}" for key, name in names.items() if (value := text(record, key))]
+    words = {"source_length": "{} tokens in", "target_length": "{} tokens out", "batch_size": "batch {}"}
+    words |= {"beam": "beam {}", "threads": "threads: {}"}
+    timed = [form.format(value) for key, form in words.items() if (value := text(record, key))]
     beam = text(target.bundle, "decoding", "beam")
     scored = f" BLEU is that of the bundle's own settings, beam {beam}." if beam and "scores" in target.bundle else ""
     return tag("p", f"Latency was timed with {', '.join(timed)}.{scored}", class_="aside") if timed else None

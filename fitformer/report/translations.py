@@ -26,7 +26,9 @@ def scores(run: RunFiles, target: TargetFiles) -> Markup | None:
     for name, data in lines:
         bleu = real(data, "bleu", "score")
         meter = tag("meter", value=bleu or 0.0, max=most, aria_hidden="true")
-        rows.append([join(name, meter), score(bleu), interval(mapping(data, "bleu")), score(real(data, "chrf", "score"))])
+        rows.append(
+            [join(name, meter), score(bleu), interval(mapping(data, "bleu")), score(real(data, "chrf", "score"))]
+        )
     legacy = real(own, "legacy_bleu", "score")
     lower = (
         f"Lower-cased and tokenised, as older papers report it, the BLEU is {score(legacy)} "

@@ -58,7 +58,9 @@ def test_an_interrupted_run_says_how_to_go_on(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "stopped; run the same command again to continue\n"
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), AssertionError(), ModuleNotFoundError("no x", name="x"), ValueError()])
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), AssertionError(), ModuleNotFoundError("no x", name="x"), ValueError()]
+)
 def test_our_own_faults_are_not_hidden(error: Exception) -> None:
     with pytest.raises(type(error)):
         failures.report_failure(error)

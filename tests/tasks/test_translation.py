@@ -28,7 +28,9 @@ def task(prepared: Path) -> TranslationTask:
     return TranslationTask(prepared, batch_tokens=512, seed=3)
 
 
-def test_loss_equals_cross_entropy_over_the_tokens_that_are_no_padding(task: TranslationTask, model: Transformer) -> None:
+def test_loss_equals_cross_entropy_over_the_tokens_that_are_no_padding(
+    task: TranslationTask, model: Transformer
+) -> None:
     model.eval()
     for indices in task.epoch(0)[:5]:
         batch = task.batch(indices)
@@ -112,7 +114,9 @@ def test_validation_loss_is_the_mean_per_token_in_nats(task: TranslationTask, mo
 
 def test_validation_loss_of_a_slice_equals_that_of_the_extracted_model(task: TranslationTask) -> None:
     torch.manual_seed(1)
-    space = SearchSpace((24, 16), (16,), (2, 1), (2, 1), (32, 16), (16, 8), (2,), (32, 16), (16, 8), (2,), (2, 1), (1, 2))
+    space = SearchSpace(
+        (24, 16), (16,), (2, 1), (2, 1), (32, 16), (16, 8), (2,), (32, 16), (16, 8), (2,), (2, 1), (1, 2)
+    )
     supernet = SuperTransformer(TransformerConfig(400, 400, max_positions=300), space)
     for arch in (space.smallest(), space.largest(), ARCH):
         supernet.set_active(arch)

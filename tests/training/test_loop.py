@@ -39,7 +39,7 @@ def test_the_loop_equals_one_written_by_hand(
     training = make_training(supernet=supernet, accumulate=accumulate, updates=5, clip_norm=0.5)
     training.run(tmp_path)
     model, task, settings = training.make_model(), training.make_task(), training.make_settings()
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01, fused=True)
     batches = iter([batch for epoch in range(3) for batch in task.epoch(epoch)])
     model.train()
     for update in range(1, 6):
@@ -54,8 +54,7 @@ def test_the_loop_equals_one_written_by_hand(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.param_groups[0]["lr"] = learning_rate(settings, update)
         optimizer.step()
-    for name, value in weights(tmp_path).items():
-        torch.testing.assert_close(value, model.get_parameter(name).detach(), rtol=1e-5, atol=1e-6, msg=name)
+    assert same(weights(tmp_path), {name: p.detach() for name, p in unique_parameters(model).items()})
 
 
 def test_the_same_recipe_and_seed_give_the_same_weights(make_training: MakeTraining, tmp_path: Path) -> None:
@@ -148,11 +147,11 @@ def test_facts_state_what_was_done(make_training: MakeTraining, tmp_path: Path) 
 
 
 def test_training_goes_through_epoch_after_epoch(make_training: MakeTraining, tmp_path: Path) -> None:
-    training = make_training(batch_tokens=6000, updates=12)
+    training = make_training(batch_tokens=20_000, updates=8)
     per_epoch = len(training.make_task().epoch(0))
     facts = training.run(tmp_path)
-    assert 12 > 2 * per_epoch
-    assert facts["epochs"] == 11 // per_epoch
+    assert per_epoch < 4
+    assert facts["epochs"] == 7 // per_epoch
 
 
 def test_the_log_has_its_promised_keys(
