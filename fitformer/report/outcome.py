@@ -28,12 +28,15 @@ def _verdict(target: TargetFiles) -> Child:
         evaluated = len(target.history)
         return f"Not finished: {count(evaluated)} architectures evaluated so far." if evaluated else "Not finished yet."
     what = "The bundle takes" if target.bundle else "The found architecture takes"
-    figure = tag("strong", milliseconds(latency))
+    batch = real(target.bundle, "latency", 0, "batch_size") or 1
+    figure = join(
+        tag("strong", milliseconds(latency)), " per sentence" if batch == 1 else f" per batch of {count(batch)}"
+    )
     if limit is None:
-        return join(what, " ", figure, " per sentence (no limit was set).")
+        return join(what, " ", figure, " (no limit was set).")
     good = latency <= limit
     badge = tag("span", "within the limit" if good else "over the limit", class_="badge good" if good else "badge bad")
-    return join(what, " ", figure, " per sentence, the limit is ", tag("strong", milliseconds(limit)), ". ", badge)
+    return join(what, " ", figure, ", the limit is ", tag("strong", milliseconds(limit)), ". ", badge)
 
 
 def _tiles(run: RunFiles, target: TargetFiles) -> list[Markup]:
@@ -41,7 +44,7 @@ def _tiles(run: RunFiles, target: TargetFiles) -> list[Markup]:
     for precision in ("fp32", "int8"):
         latency = target.latency_ms(precision)
         if latency is not None:
-            note = "in the bundle" if precision == target.precision else "not kept"
+            note = "kept" if precision == target.precision else "not kept"
             tiles.append(_tile(milliseconds(latency), f"latency {precision}", note))
     if not tiles and target.shipped_ms is not None:
         tiles.append(_tile(milliseconds(target.shipped_ms), "latency", "measured by the search"))

@@ -34,7 +34,7 @@ class LogLine(TypedDict, total=False):
 
 
 class ModelFile(TypedDict, total=False):
-    """``model.json``: ``config`` and ``space`` in ``supernet/``, ``config`` and ``architecture`` in ``train/<target>/``."""
+    """``model.json``: ``config``, and ``space`` in ``supernet/`` or ``architecture`` in ``train/<target>/``."""
 
     config: dict[str, Any]
     space: dict[str, list[int]]

@@ -1,0 +1,66 @@
+"""The documented keys of every command's JSON are the keys of its real output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from fitformer.cli import app
+from fitformer.cli.fit import STAGE_HELP
+from fitformer.cli.keys import ERROR_KEYS, JSON_KEYS, markdown, undocumented
+
+MakeBundle = Callable[..., Path]
+Command = Callable[..., Any]
+
+GOLDEN = {"source": "ich bin da", "source_ids": [34, 35, 37], "target_ids": [34, 35, 37], "text": "ich bin da"}
+LATENCY = {"source_length": 5, "target_length": 6, "latency_ms": 4.0, "warmup": 0, "repeats": 1}
+
+
+def test_every_command_is_documented() -> None:
+    commands: Any = get_command(app)
+    assert set(JSON_KEYS) == set(commands.commands) - set(STAGE_HELP)
+
+
+def test_documents_have_the_documented_keys(
+    document: Command, make_bundle: MakeBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bundle = make_bundle(golden=[GOLDEN], latency=[LATENCY])
+    Path("lines.txt").write_text("ich bin da\nhier w1. w2. w3.\n")
+    Path("run/supernet").mkdir(parents=True)
+    Path("run/supernet/done.json").write_text('{"inputs": {}, "facts": {}, "seconds": 1.5, "finished": "now"}')
+    Path("run/supernet/state.safetensors").touch()
+    pair = ["--source", "lines.txt", "--reference", "lines.txt"]
+    legacy = ["--legacy-bleu", "--tokenised-reference", "lines.txt"]
+    for words in (
+        ["init", "recipe.yaml"],
+        ["translate", bundle, "-i", "lines.txt"],
+        ["translate", bundle, "-i", "lines.txt", "-o", "out.txt", "--scores"],
+        ["evaluate", bundle, *pair],
+        ["evaluate", bundle, *pair, *legacy],
+        ["compare", bundle, bundle, *pair],
+        ["verify", bundle],
+        ["status", "run"],
+        ["profile", "--preset", "small"],
+        ["profile", "--preset", "small", "--by-operator"],
+        ["devices"],
+        ["devices", "--recipe", "recipe.yaml"],
+    ):
+        assert undocumented(str(words[0]), document(*words)) == (set(), set()), words
+
+
+def test_an_unknown_or_missing_key_would_be_noticed() -> None:
+    assert undocumented("init", {"recipe": "x", "more": {"a": 1}}) == ({"more.a"}, set())
+    assert undocumented("init", {}) == ({""}, {"recipe"})
+    assert undocumented("devices", {"device": {"cpu": "x"}, "recipe_devices": []}) == ({"recipe_devices"}, set())
+
+
+def test_the_page_holds_every_key_with_its_meaning() -> None:
+    page = markdown()
+    for keys in (*JSON_KEYS.values(), ERROR_KEYS):
+        for key, meaning in keys.items():
+            assert f"| `{key.removesuffix('?')}` | {meaning} |" in page
