@@ -64,7 +64,7 @@ def check_output(path: Path | None) -> None:
     Raises:
         InputError: it is a folder, or its folder does not exist or may not be written to.
     """
-    if path is None or path == STANDARD or _is_special(path):
+    if path is None or path == STANDARD or is_special(path):
         return
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the name of a file")
@@ -85,7 +85,7 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
     if path is None or path == STANDARD:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif _is_special(path):
+    elif is_special(path):
         with path.open("wb") as stream:
             yield stream
     else:
@@ -94,7 +94,8 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
             yield stream
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
+    """Whether the path is a pipe or a device."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

@@ -25,6 +25,7 @@ STAGE_HELP = {
     "report": "... and write the HTML report: all stages, as 'fit' does.",
 }
 assert tuple(STAGE_HELP) == stages.STAGES
+MADE_BY_FITFORMER = (stages.DONE, stages.STARTED, "fitformer.json", "index.html")
 
 Rerun = Annotated[
     str | None,
@@ -102,6 +103,9 @@ def perform(
     with stages.locked(folder):
         if rerun:
             _check_only_stages(folder, rerun)
+            before = stages.STAGES[: stages.STAGES.index(rerun)]
+            if before:  # a recipe that does not fit them is refused here, before anything is deleted
+                pipeline.fit(at_work, until=before[-1])
             stages.forget(folder, rerun)
         summary = pipeline.fit(at_work, until=until)
     if as_json:
@@ -125,8 +129,7 @@ def _check_only_stages(folder: Path, rerun: str) -> None:
         stage = folder / name
         if not stage.exists() or not any(stage.iterdir()):
             continue
-        records = [path for pattern in ("*.json", "*/*.json") for path in stage.glob(pattern)]
-        if not any(path.name in (stages.DONE, stages.STARTED) for path in records):
+        if not any(path.name in MADE_BY_FITFORMER for path in [*stage.glob("*"), *stage.glob("*/*")]):
             raise InputError(f"--rerun: {stage} was not made by fitformer; nothing was deleted; is --run right?")
 
 

@@ -54,6 +54,14 @@ FIT = {
 
 JSON_KEYS: dict[str, dict[str, str]] = {
     "fit": FIT,
+    "fit --dry-run": {
+        "run": "folder of the run",
+        "stages[].stage": "a stage, with its device or target",
+        "stages[].state": "'done', 'begun' or 'to do'",
+        "space.size?": "exact number of architectures (not for a recipe with a fixed architecture)",
+        "space.largest?": "the largest architecture in its one-line form",
+        "space.smallest?": "the smallest",
+    },
     "init": {"recipe": "the file that was written"},
     "translate": {
         "lines": "number of lines",
@@ -117,8 +125,8 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "run": "folder of the run",
         "stages[].stage": "name of a stage",
         "stages[].part": "the device or target, or empty",
-        "stages[].state": "'not begun', 'begun' or 'done'",
-        "stages[].update": "last logged update of a training that is not done, else null",
+        "stages[].state": "'done', 'begun', 'to do', or 'skipped' (searching stages of a fixed architecture)",
+        "stages[].update": "last logged update of a training that is not done; else null",
         "stages[].seconds": "time it took, all sessions together; null before it is done",
         "stages[].finished": "when it was done; null before",
         "stages[].bytes": "size on the disk",

@@ -19,8 +19,9 @@ from fitformer.stages import DONE, STAGES, STARTED
 
 BUNDLE_FACTS, REPORT, TRAINING_LOG = "fitformer.json", "report/index.html", "log.jsonl"
 RESUME_FILES = ("state.safetensors", "snapshot-*.safetensors")
-LEFTOVERS = ".*.tmp"
-NOT_BEGUN, BEGUN, FINISHED = "not begun", "begun", "done"
+LEFTOVERS = (".*.tmp", ".*.unchecked")
+TO_DO, BEGUN, FINISHED, SKIPPED = "to do", "begun", "done", "skipped"
+ONLY_TO_SEARCH = ("supernet", "measure", "search")
 KEEP = ("export", "report")
 
 
@@ -31,6 +32,10 @@ def status(
     """Show what of a run is done, the time and disk space of each stage, and what can be deleted."""
     _check(run)
     stages = [_facts(run, stage, part) for stage in STAGES for part in _parts(run / stage)]
+    if any(stage["stage"] == "train" and stage["state"] != TO_DO for stage in stages):
+        for stage in stages:  # a recipe with a fixed architecture
+            if stage["stage"] in ONLY_TO_SEARCH and stage["state"] == TO_DO:
+                stage["state"] = SKIPPED
     report = run / REPORT
     document = {
         "run": run,
@@ -78,12 +83,18 @@ def _facts(run: Path, stage: str, part: str) -> dict[str, Any]:
     return {
         "stage": stage,
         "part": part,
-        "state": NOT_BEGUN if record is None else FINISHED if done else BEGUN,
+        "state": _state(run, stage, record),
         "update": _last_update(folder / TRAINING_LOG) if record is not None and not done else None,
         "seconds": done.get("seconds"),
         "finished": done.get("finished"),
         "bytes": _bytes(folder),
     }
+
+
+def _state(run: Path, stage: str, record: Path | None) -> str:
+    if stage == "report":  # written anew each time, so it keeps no record
+        return FINISHED if (run / REPORT).exists() else TO_DO
+    return TO_DO if record is None else FINISHED if record.name == DONE else BEGUN
 
 
 def _last_update(log: Path) -> int | None:
@@ -100,7 +111,8 @@ def _last_update(log: Path) -> int | None:
 
 def _deletable(run: Path, stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What may go, and why; everything that is left out is still needed."""
-    found = [(path, "left over from a killed process") for path in sorted(run.rglob(LEFTOVERS))]
+    leftovers = sorted(path for pattern in LEFTOVERS for path in run.rglob(pattern))
+    found = [(path, "left over from a killed process, unless one is at work now") for path in leftovers]
     for stage in stages:
         if stage["state"] == FINISHED:
             folder = run / stage["stage"] / stage["part"]

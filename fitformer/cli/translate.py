@@ -62,7 +62,8 @@ def translate(
     )
     files.check_output(output)
     source = None if source == files.STANDARD else source
-    total = None if source is None else files.count_lines(source)
+    # What is no plain file (a pipe such as <(zcat ...)) can be read only once, so it is not counted beforehand.
+    total = files.count_lines(source) if source is not None and not files.is_special(source) else None
     typed = source is None and sys.stdin.isatty()
     if typed:
         say("type a line and press Enter; Ctrl-D ends")

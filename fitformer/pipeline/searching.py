@@ -22,7 +22,7 @@ from fitformer.pipeline.run import (
     load_supernet,
     training_task,
 )
-from fitformer.pipeline.timing import ArchitectureTimer, conditions_of
+from fitformer.pipeline.timing import ArchitectureTimer, conditions_of, time_against
 from fitformer.progress import say
 from fitformer.recipe import Target
 from fitformer.rundir import read_json, write_json
@@ -79,6 +79,7 @@ def search(run: Run, target: Target) -> dict[str, Any]:
     measured = run.stage("measure", target.device)
     limit_ms = target.limit_ms(measured.facts["largest_ms"])
     settings, space = run.recipe.search, run.space
+    allowed_ms = limit_ms * (1 - settings.margin)
 
     def work(folder: Path) -> dict[str, Any]:
         conditions = conditions_of(run, target.device)
@@ -100,8 +101,8 @@ def search(run: Run, target: Target) -> dict[str, Any]:
             space,
             fitness,
             predictor.predict_ms,
-            limit_ms * (1 - settings.margin),
-            measure=lambda arch: timer.time(arch).latency_ms,
+            allowed_ms,
+            measure=lambda arch: time_against(allowed_ms, lambda: timer.time(arch)).latency_ms,
             refit=refit,
             folder=folder,
             settings=_evolution(run),

@@ -26,7 +26,7 @@ from fitformer.pipeline.run import (
     load_trained,
     part_of,
 )
-from fitformer.pipeline.timing import conditions_of, limit_of, time_session
+from fitformer.pipeline.timing import LATENCY_TRIES, conditions_of, limit_of, time_against, time_session
 from fitformer.progress import say
 from fitformer.recipe import Target
 from fitformer.report import render_report
@@ -170,26 +170,24 @@ def _final_latency(run: Run, bundle: Bundle, target: Target | None, device: str)
     conditions = conditions_of(run, device)
     limit_ms = limit_of(run, target) if target else None
     session = bundle.step_model(conditions.threads)
-    for _ in range(LATENCY_ROUNDS):
-        timing = time_session(run, session, conditions, repeats_factor=3)
-        if limit_ms is None or timing.latency_ms <= limit_ms:
-            lengths = conditions.to_dict()
-            return {
-                "latency_ms": timing.latency_ms,
-                "encoder_ms": timing.encoder.mean,
-                "decoder_ms": timing.decoder.mean,
-                "std_ms": timing.total.std,
-                "limit_ms": limit_ms,
-                "precision": bundle.precision,
-                **lengths,
-                "warmup": timing.warmup,
-                "repeats": timing.repeats,
-                "device": device_card(conditions.threads),
-            }
-    raise NotPossibleError(
-        f"export: the finished bundle takes {timing.latency_ms:.3g} ms, over the limit of {limit_ms:.3g} ms, in "
-        f"{LATENCY_ROUNDS} measurements; is something else running? Try again, or raise the limit or search.margin"
-    )
+    timing = time_against(limit_ms, lambda: time_session(run, session, conditions, repeats_factor=3))
+    if limit_ms is not None and timing.latency_ms > limit_ms:
+        raise NotPossibleError(
+            f"export: the finished bundle takes {timing.latency_ms:.3g} ms, over the limit of {limit_ms:.3g} ms, in "
+            f"{LATENCY_TRIES} measurements; is something else running? Try again, or raise the limit or search.margin"
+        )
+    return {
+        "latency_ms": timing.latency_ms,
+        "encoder_ms": timing.encoder.mean,
+        "decoder_ms": timing.decoder.mean,
+        "std_ms": timing.total.std,
+        "limit_ms": limit_ms,
+        "precision": bundle.precision,
+        **conditions.to_dict(),
+        "warmup": timing.warmup,
+        "repeats": timing.repeats,
+        "device": device_card(conditions.threads),
+    }
 
 
 def _samples(sources: Sequence[str], references: Sequence[str], outputs: Sequence[str]) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fitformer.export.graphs import EXPORTER_VERSION, graph_bytes
 from fitformer.latency import (
@@ -17,6 +18,8 @@ from fitformer.rundir import read_json
 from fitformer.runtime.session import OnnxStepModel
 from fitformer.runtime.timing import Timing, time_model
 from fitformer.space import Architecture
+
+LATENCY_TRIES = 3
 
 
 def conditions_of(run: Run, device: str) -> Conditions:
@@ -67,3 +70,14 @@ def limit_of(run: Run, target: Target) -> float:
     if run.recipe.space is None:
         return target.limit_ms(math.nan)
     return target.limit_ms(run.stage("measure", target.device).facts["largest_ms"])
+
+
+def time_against(limit_ms: float | None, time_it: Callable[[], Timing]) -> Timing:
+    """The first timing that keeps the limit, or the fastest of ``LATENCY_TRIES``.
+
+    Other work on a machine only ever slows a model down, so one bad moment must not condemn it.
+    """
+    timings = [time_it()]
+    while limit_ms is not None and timings[-1].latency_ms > limit_ms and len(timings) < LATENCY_TRIES:
+        timings.append(time_it())
+    return min(timings, key=lambda timing: timing.latency_ms)

@@ -100,11 +100,14 @@ def _beside(recipe: Recipe, folder: Path) -> Recipe:
 _PATHS = ("source", "target", "files")
 
 
+_NO_SETTING = ("str", "dict[str,any]", "[key]")  # what pydantic adds for the forms that a value may have
+
+
 def _first_error(error: ValidationError) -> str:
     """One line for the first problem: setting, value, what is allowed."""
     # A misspelt key also leaves the right one missing: the misspelling is what the user wants to hear about.
     problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-    setting = ".".join(str(part) for part in problem["loc"])
+    setting = ".".join(str(part) for part in problem["loc"] if part not in _NO_SETTING)
     if problem["type"] == "extra_forbidden":
         allowed = _keys_at(problem["loc"][:-1])
         word = str(problem["loc"][-1])

@@ -14,6 +14,7 @@ Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
 class Section(BaseModel):
@@ -266,7 +267,7 @@ class Target(Section):
 class Recipe(Section):
     """The whole recipe."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: FolderName
     seed: Whole = 1
     data: Data
     prepare: Prepare = Prepare()
@@ -275,7 +276,7 @@ class Recipe(Section):
     """A preset's name or a mapping of choices."""
     architecture: str | dict[str, Any] | None = None
     """A fixed architecture instead of a space: supernet, measure and search are skipped."""
-    devices: dict[str, Device] = {"cpu": Device()}
+    devices: dict[FolderName, Device] = {"cpu": Device()}
     targets: tuple[Target, ...] = ()
     supernet: Training = Training()
     measure: Measure = Measure()

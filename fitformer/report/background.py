@@ -92,6 +92,23 @@ def _measured_facts(device: DeviceFiles) -> Markup:
     )
 
 
+def search_facts(stage: StageState) -> Markup:
+    """How much was searched and how far the predictor was off in the end."""
+    found = stage.facts
+    error, margin = real(found, "predictor_error"), real(stage.inputs, "search", "margin")
+    return facts(
+        [
+            ("architectures evaluated", text(found, "evaluations")),
+            ("generations", text(found, "generations")),
+            ("of them without a better one, at the end", text(found, "generations_without_gain")),
+            ("architectures measured", text(found, "measured")),
+            ("rounds of measuring", text(found, "rounds")),
+            ("prediction was off by", f"{percent(error)} for those of the last round" if error is not None else None),
+            ("margin kept to the limit", percent(100 * margin) if margin is not None else None),
+        ]
+    )
+
+
 def device_card(device: DeviceFiles) -> Markup | None:
     """The machine that the latencies hold for."""
     card = device.card

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fitformer.report.inputs import TargetFiles
 from fitformer.report.markup import Child, Markup, facts, join, table, tag
 from fitformer.report.reading import JsonMap, items, mapping, objects, pick, real, text
@@ -9,7 +11,6 @@ from fitformer.report.wording import (
     DASH,
     count,
     factor,
-    judged_on,
     listing,
     milliseconds,
     number,
@@ -23,74 +24,89 @@ from fitformer.report.wording import (
 def compression(target: TargetFiles) -> Markup | None:
     """fp32 and int8 side by side, and why one was kept."""
     decision = target.decision
-    fp32, int8 = mapping(decision, "fp32"), mapping(decision, "int8")
     if not decision:
         return None
     rows: list[list[Child]] = []
-    for name, side in (("fp32", fp32), ("int8", int8)):
-        if side:
+    for name in ("fp32", "int8"):
+        latency, bleu = real(decision, f"{name}_ms"), real(decision, f"{name}_bleu")
+        if latency is not None or bleu is not None:
             kept = tag("span", "kept", class_="badge good") if name == text(decision, "kept") else None
-            figures = milliseconds(real(side, "latency_ms")), score(real(side, "bleu")), size(real(side, "size_bytes"))
-            rows.append([join(name, " ", kept), *figures])
-    speed, change = _ratio(fp32, int8, "latency_ms"), None
-    if (before := real(fp32, "bleu")) is not None and (after := real(int8, "bleu")) is not None:
-        change = f"{after - before:+.2f} (allowed loss: {text(decision, 'allowed_bleu_loss') or DASH})"
-    agreement = real(decision, "agreement")
+            rows.append(
+                [join(name, " ", kept), milliseconds(latency), score(bleu), size(real(decision, "bytes", name))]
+            )
+    speedup, loss, allowed = (real(decision, key) for key in ("speedup", "bleu_loss", "allowed_loss"))
     pairs: list[tuple[Child, Child]] = [
-        ("speed of int8", f"{factor(speed)} that of fp32" if speed is not None else None),
-        ("BLEU of int8 over fp32", change),
-        ("same tokens as fp32", None if agreement is None else f"{percent(agreement)} of sentences"),
-        ("judged on", judged_on(decision)),
+        ("speed of int8", f"{factor(speedup)} that of fp32" if speedup is not None else None),
+        ("loss of BLEU by int8", None if loss is None else f"{loss:.2f} (allowed: {number(allowed, 2)})"),
     ]
-    head = ("", "latency", "BLEU", "size of the graphs")
+    note = "The two were timed in turns; BLEU here is that of the validation set." if len(rows) > 1 else None
     return join(
         tag("p", sentence(text(decision, "reason"))),
-        table(head, rows, numbers=(1, 2, 3)) if rows else None,
+        table(("", "latency", "BLEU", "size on disk"), rows, numbers=(1, 2, 3)) if rows else None,
         facts(pairs),
+        tag("p", note, class_="aside") if note else None,
     )
-
-
-def _ratio(first: JsonMap, second: JsonMap, key: str) -> float | None:
-    above, below = real(first, key), real(second, key)
-    return above / below if above is not None and below else None
 
 
 def export_check(target: TargetFiles) -> Markup | None:
     """What was checked before the bundle was let out, and what it holds."""
     if not target.bundle:
         return None
-    stage, bundle = target.stages["export"], target.bundle
-    check = mapping(stage.facts, "check")
-    sentences, identical = real(check, "sentences"), real(check, "identical")
-    said: Child = None
-    if sentences is not None and identical is not None:
-        good = identical == sentences
-        badge = tag(
-            "span",
-            "all the same" if good else f"{count(sentences - identical)} differ",
-            class_=f"badge {'good' if good else 'bad'}",
-        )
-        precision = text(check, "precision") or "fp32"
-        where = f" of the {split} set" if (split := text(check, "split")) else ""
-        said = join(
-            f"PyTorch and the bundle's runtime ({precision}) translated {count(sentences)} sentences{where}; "
-            f"{count(identical)} came out with the same tokens. ",
-            badge,
-        )
-    decoding = mapping(bundle, "decoding")
+    bundle, decoding = target.bundle, mapping(target.bundle, "decoding")
+    speed = real(target.scores, "sentences_per_s")
     pairs: list[tuple[Child, Child]] = [
         ("precision", text(bundle, "precision")),
         ("decoding", listing(decoding) if decoding else None),
         ("longest source", f"{tokens} tokens" if (tokens := text(bundle, "max_source_length")) else None),
+        ("throughput", f"{number(speed)} lines per second in batches" if speed is not None else None),
         ("golden outputs", count(len(items(bundle, "golden")))),
-        ("files", tag("span", ", ".join(map(str, mapping(bundle, "files"))))),
-        (
-            "bundle format, exporter",
-            f"{text(bundle, 'format_version') or DASH}, {text(bundle, 'exporter_version') or DASH}",
-        ),
+        ("files", ", ".join(map(str, mapping(bundle, "files")))),
+        ("bundle format", text(bundle, "format_version")),
+        ("exporter version", text(bundle, "exporter_version")),
         ("licence of the training text", text(bundle, "licence")),
     ]
-    return join(tag("p", said) if said else None, facts(pairs), _latencies(objects(bundle, "latency")))
+    return join(_comparison(target), facts(pairs), _latencies(objects(bundle, "latency")))
+
+
+def _comparison(target: TargetFiles) -> Markup | None:
+    """Tokens of the runtime against those of PyTorch, per precision."""
+    checks = [check for check in mapping(target.facts, "check").values() if isinstance(check, Mapping)]
+    rows: list[list[Child]] = []
+    for check in checks:
+        agreement = real(check, "next_token_agreement")
+        rows.append(
+            [
+                text(check, "precision") or DASH,
+                count(real(check, "sentences")),
+                _compared(mapping(check, "greedy")),
+                _compared(mapping(check, "beam")),
+                percent(None if agreement is None else 100 * agreement),
+                number(real(check, "max_logit_difference"), 2),
+            ]
+        )
+    if not rows:
+        return None
+    head = (
+        "",
+        "sentences",
+        "greedy: same tokens",
+        "beam: same tokens",
+        "next token the same",
+        "largest difference of a logit",
+    )
+    lead = (
+        "Validation sentences were translated by PyTorch and by the bundle's runtime. In fp32 the tokens must be the "
+        "same, but for ties that rounding explains, or there would be no bundle; in int8 they may differ."
+    )
+    return join(tag("p", lead), table(head, rows, numbers=(1, 4, 5)))
+
+
+def _compared(found: JsonMap) -> Child:
+    equal, ties, different = (real(found, key) for key in ("equal", "ties", "different"))
+    rest = [f"{count(n)} {word}" for n, word in ((ties, "ties"), (different, "different")) if n]
+    return join(
+        count(equal), f", {', '.join(rest)}" if rest else tag("span", " all", class_="badge good") if equal else None
+    )
 
 
 def _latencies(records: list[JsonMap]) -> Markup | None:

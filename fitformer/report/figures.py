@@ -84,7 +84,7 @@ def tradeoff(target: TargetFiles) -> Chart:
 
 def search_course(target: TargetFiles) -> Chart:
     """The lowest loss within the limit so far, over the architectures in the order of evaluation."""
-    limit = target.limit_ms if target.limit_ms is not None else math.inf
+    limit = target.search_limit_ms if target.search_limit_ms is not None else math.inf
     losses = [
         loss
         if (loss := real(line, "valid_loss")) is not None and (real(line, "predicted_ms") or 0.0) <= limit
@@ -94,7 +94,7 @@ def search_course(target: TargetFiles) -> Chart:
     best = [None if math.isinf(value) else value for value in accumulate(losses, min)]
     numbers = list(range(1, len(best) + 1))
     caption = (
-        "The lowest loss found so far among architectures predicted to keep the limit. "
+        "The lowest loss found so far among architectures predicted to keep the limit with the recipe's margin. "
         "A long flat end means that more search would hardly have helped."
     )
     traces = [curve("best so far", numbers, best, colour="--line-1", step=True)]

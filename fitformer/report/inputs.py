@@ -98,6 +98,26 @@ class TargetFiles:
         return real(self.best, "limit_ms") or real(self.bundle, "latency", 0, "limit_ms")
 
     @property
+    def search_limit_ms(self) -> float | None:
+        """What the search allowed: the limit less the recipe's margin."""
+        margin = real(self.stages["search"].inputs, "search", "margin") or 0.0
+        return None if self.limit_ms is None else self.limit_ms * (1 - margin)
+
+    @property
+    def facts(self) -> JsonMap:
+        """What export recorded beside the bundle."""
+        return self.stages["export"].facts
+
+    @property
+    def scores(self) -> JsonMap:
+        """Scores of the bundle with their ``split``."""
+        by_split = mapping(self.bundle, "scores")
+        split = next(iter(by_split), None)
+        return (
+            {"split": split, **mapping(self.facts, "scores"), **mapping(by_split, split)} if split is not None else {}
+        )
+
+    @property
     def precision(self) -> str | None:
         """``fp32`` or ``int8``: what the bundle holds or is going to."""
         return text(self.bundle, "precision") or text(self.decision, "kept")
@@ -107,7 +127,7 @@ class TargetFiles:
         for record in objects(self.bundle, "latency"):
             if (text(record, "precision") or text(self.bundle, "precision")) == precision:
                 return real(record, "latency_ms")
-        return real(self.decision, precision, "latency_ms")
+        return real(self.decision, f"{precision}_ms")
 
     @property
     def shipped_ms(self) -> float | None:
@@ -128,7 +148,6 @@ class RunFiles:
     supernet_model: JsonMap
     devices: tuple[DeviceFiles, ...]
     targets: tuple[TargetFiles, ...]
-    baselines: JsonMap
     stages: tuple[StageState, ...]
     problems: tuple[str, ...]
 
@@ -157,11 +176,8 @@ class RunFiles:
 
     def largest_ms(self, device: str) -> float | None:
         """Measured latency of the space's largest architecture on a device."""
-        found, space = self.device(device), self.space
-        if found is None or space is None:
-            return None
-        largest = space.largest().to_text()
-        return next((real(r, "latency_ms") for r in found.records if r.get("architecture") == largest), None)
+        found = self.device(device)
+        return real(found.stage.facts, "largest_ms") if found is not None else None
 
 
 def read_run(run: Path) -> RunFiles:
@@ -189,19 +205,16 @@ def read_run(run: Path) -> RunFiles:
         supernet_model=reader.json_map("supernet", "model.json"),
         devices=devices,
         targets=targets,
-        baselines=reader.json_map("report", "baselines.json"),
         stages=tuple(_stages(reader, devices, targets, fixed=bool(recipe.get("architecture")))),
         problems=tuple(reader.problems),
     )
 
 
 def _names(reader: Reader, stages: Iterable[str]) -> list[str]:
-    """Devices or targets that have a folder in one of the stages; "" for a stage that has no parts."""
-    names: set[str] = set()
-    for stage in stages:
-        parts = [part for part in reader.folders(stage) if _has_signs(reader.root / stage / part)]
-        names.update(parts or ([""] if _has_signs(reader.root / stage) else []))
-    return sorted(names)
+    """Devices or targets that have a folder in one of the stages."""
+    return sorted(
+        {part for stage in stages for part in reader.folders(stage) if _has_signs(reader.root / stage / part)}
+    )
 
 
 def _has_signs(folder: Path) -> bool:
@@ -277,7 +290,7 @@ def _target(reader: Reader, name: str) -> TargetFiles:
         decision=reader.json_map("compress", name, "decision.json"),
         bundle=bundle,
         bundle_bytes=_bundle_bytes(reader.root / "export" / name, bundle),
-        bundle_path="/".join(filter(None, (reader.root.name, "export", name))) if bundle else "",
+        bundle_path=f"{reader.root.name}/export/{name}" if bundle else "",
     )
 
 

@@ -12,11 +12,10 @@ def headline(run: RunFiles, target: TargetFiles) -> Markup:
     """Verdict in a sentence, the figures that matter as tiles, what was kept and why, and how to use it."""
     tiles = [tile for tile in _tiles(run, target) if tile]
     reason = text(target.decision, "reason")
-    kept = f"Kept: {target.precision}. " if target.precision else ""
     return join(
         tag("p", _verdict(target), class_="verdict"),
         tag("div", tiles, class_="tiles") if tiles else None,
-        tag("p", kept, sentence(reason)) if kept or reason else None,
+        tag("p", sentence(reason)) if reason else None,
         _conditions(target),
         _use(target),
     )
@@ -52,9 +51,9 @@ def _tiles(run: RunFiles, target: TargetFiles) -> list[Markup]:
         largest = run.largest_ms(target.device)
         share = f"{percent(100 * target.limit_ms / largest)} of the largest, {milliseconds(largest)}" if largest else ""
         tiles.append(_tile(milliseconds(target.limit_ms), "limit", share))
-    bleu = real(target.bundle, "scores", "bleu", "score")
-    if bleu is not None:
-        tiles.append(_tile(score(bleu), "BLEU", f"95 %: {interval(mapping(target.bundle, 'scores', 'bleu'))}"))
+    bleu = mapping(target.scores, "bleu")
+    if (value := real(bleu, "score")) is not None:
+        tiles.append(_tile(score(value), "BLEU", f"95 %: {interval(bleu)}"))
     if target.bundle_bytes is not None:
         tiles.append(_tile(size(target.bundle_bytes), "bundle", f"{len(mapping(target.bundle, 'files')) + 1} files"))
     return tiles
@@ -79,8 +78,13 @@ def _conditions(target: TargetFiles) -> Markup | None:
     words |= {"beam": "beam {}", "threads": "threads: {}"}
     timed = [form.format(value) for key, form in words.items() if (value := text(record, key))]
     beam = text(target.bundle, "decoding", "beam")
-    scored = f" BLEU is that of the bundle's own settings, beam {beam}." if beam and "scores" in target.bundle else ""
-    return tag("p", f"Latency was timed with {', '.join(timed)}.{scored}", class_="aside") if timed else None
+    scored = f" BLEU is that of the bundle's own settings, beam {beam}" if beam and target.scores else ""
+    median = real(target.scores, "latency_ms", "median")
+    spent = (
+        f"; so it takes {milliseconds(median)} for a line of the {text(target.scores, 'split')} set" if median else ""
+    )
+    end = f"{scored}{spent}." if scored else ""
+    return tag("p", f"Latency was timed with {', '.join(timed)}.{end}", class_="aside") if timed else None
 
 
 def _use(target: TargetFiles) -> Markup | None:

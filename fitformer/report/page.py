@@ -87,9 +87,8 @@ def _body(run: RunFiles) -> Markup:
     single = len(run.targets) == 1
     chapters: list[tuple[str, str, Markup]] = []
     for number, target in enumerate(run.targets, start=1):
-        title = target.name or "Result"
         content = join(outcome.headline(run, target), _parts(_target_parts(run, target, number)))
-        chapters.append((f"target-{number}", f"Result: {title}" if single and target.name else title, content))
+        chapters.append((f"target-{number}", f"Result: {target.name}" if single else target.name, content))
     for name, title, parts in (
         ("devices", "Device and latency predictor", _device_parts(run)),
         ("supernet", "SuperTransformer", [("", _supernet(run))]),
@@ -160,12 +159,12 @@ def _target_parts(run: RunFiles, target: TargetFiles, number: int) -> list[Part]
     return [
         ("Trade-off", _charts(figures.tradeoff(target), wide=True) if target.history or target.finalists else None),
         ("The architecture", _architecture(run, target, number)),
-        ("Scores", translations.scores(run, target)),
+        ("Scores", translations.scores(target)),
         ("Samples", translations.samples(run, target)),
         ("int8 or fp32", bundle.compression(target)),
         ("The bundle and its check", bundle.export_check(target)),
         ("Training of the final model", background.training(target.log, target.stages["train"], "train")),
-        ("Course of the search", _charts(figures.search_course(target))),
+        ("Course of the search", _search(target)),
     ]
 
 
@@ -182,6 +181,11 @@ def _architecture(run: RunFiles, target: TargetFiles, number: int) -> Markup | N
         tag("p", tag("code", arch.to_text())),
         details("All sizes as a table", drawing.sizes(arch)),
     )
+
+
+def _search(target: TargetFiles) -> Markup | None:
+    charts, found = _charts(figures.search_course(target)), background.search_facts(target.stages["search"])
+    return join(charts, found) if charts or found else None
 
 
 def _device_parts(run: RunFiles) -> list[Part]:

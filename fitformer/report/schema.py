@@ -89,29 +89,22 @@ class QualityFile(TypedDict, total=False):
     predicted_ms: list[float]
 
 
-class Precision(TypedDict, total=False):
-    """One side of the comparison in ``decision.json``; BLEU of ``sentences`` sentences of ``split``."""
-
-    bleu: float
-    latency_ms: float
-    size_bytes: int
-
-
 class DecisionFile(TypedDict, total=False):
-    """``compress/<target>/decision.json``: which precision is kept, and why. ``int8`` is missing if it was not tried.
+    """``compress/<target>/decision.json``: which precision is kept, and why in a sentence for people.
 
-    ``reason`` is a sentence for people. ``agreement`` is the percentage of the sentences that int8 translates to the
-    same tokens as fp32.
+    BLEU is that of the validation set. What concerns int8 is missing if it was not tried.
     """
 
     kept: str
     reason: str
-    allowed_bleu_loss: float
-    split: str
-    sentences: int
-    fp32: Precision
-    int8: Precision
-    agreement: float
+    fp32_ms: float
+    int8_ms: float
+    fp32_bleu: float
+    int8_bleu: float
+    allowed_loss: float
+    speedup: float
+    bleu_loss: float
+    bytes: dict[str, int]
 
 
 class Score(TypedDict, total=False):
@@ -122,10 +115,9 @@ class Score(TypedDict, total=False):
     signature: str
 
 
-class BundleScores(TypedDict, total=False):
-    """``scores`` in ``export/<target>/fitformer.json``: the bundle's own, with its own ``decoding``."""
+class SplitScores(TypedDict, total=False):
+    """An entry of ``scores`` in ``export/<target>/fitformer.json``, under the name of the split."""
 
-    split: str
     sentences: int
     bleu: Score
     chrf: Score
@@ -146,21 +138,48 @@ class BundleLatency(TypedDict, total=False):
     beam: int
     source_length: int
     target_length: int
+    exporter_version: int
     warmup: int
     repeats: int
     device: dict[str, Any]
 
 
-class ExportCheck(TypedDict, total=False):
-    """``facts.check`` in ``export/<target>/done.json``: the bundle against PyTorch. ``identical`` counts sentences.
+class Compared(TypedDict, total=False):
+    """Numbers of sentences: same tokens as PyTorch, differences that rounding explains, other differences."""
 
-    ``precision`` is that of the graphs that were compared with PyTorch token for token.
+    equal: int
+    ties: int
+    different: int
+    size: int
+
+
+class ExportCheck(TypedDict, total=False):
+    """An entry of ``facts.check`` in ``export/<target>/done.json``, under the precision it is about.
+
+    ``next_token_agreement`` is a share from 0 to 1.
     """
 
-    split: str
     sentences: int
-    identical: int
+    left_out: int
     precision: str
+    greedy: Compared
+    beam: Compared
+    max_logit_difference: float
+    next_token_agreement: float
+
+
+class Evaluation(TypedDict, total=False):
+    """``facts.scores`` in ``export/<target>/done.json``: scores and speed of the bundle with its own settings."""
+
+    sentences: int
+    bleu: Score
+    chrf: Score
+    sentences_per_s: float
+    seconds: float
+    batch_size: int
+    latency_ms: dict[str, float]
+    decoding: dict[str, Any]
+    device: dict[str, Any]
 
 
 class Sample(TypedDict, total=False):
@@ -171,19 +190,45 @@ class Sample(TypedDict, total=False):
     translation: str
 
 
-class ExportFacts(TypedDict, total=False):
-    """``facts`` in ``export/<target>/done.json``."""
-
-    check: ExportCheck
-    samples: list[Sample]
-    size_bytes: int
-
-
-class BaselineFile(TypedDict, total=False):
-    """``report/baselines.json``: what ``fitformer.tasks.baselines.baseline_scores`` returns."""
+class Baselines(TypedDict, total=False):
+    """``facts.baselines`` in ``export/<target>/done.json``: what ``tasks.baselines.baseline_scores`` returns."""
 
     split: str
     sentences: int
     train_pairs: int
     copy_source: dict[str, Score]
     nearest_translation: dict[str, Score]
+
+
+class ExportFacts(TypedDict, total=False):
+    """``facts`` in ``export/<target>/done.json``."""
+
+    check: dict[str, ExportCheck]
+    latency: BundleLatency
+    limit_ms: float | None
+    precision: str
+    scores: Evaluation
+    baselines: Baselines
+    samples: list[Sample]
+    bundle_bytes: int
+
+
+class SearchFacts(TypedDict, total=False):
+    """``facts`` in ``search/<target>/done.json``, beside those of ``best.json``; ``predictor_error`` in percent."""
+
+    evaluations: int
+    generations: int
+    generations_without_gain: int
+    rounds: int
+    measured: int
+    predictor_error: float
+
+
+class MeasureFacts(TypedDict, total=False):
+    """``facts`` in ``measure/<device>/done.json``."""
+
+    conditions: dict[str, int]
+    largest_ms: float
+    reference_ms: float
+    drifted: int
+    repeated: int

@@ -10,13 +10,13 @@ from fitformer.report.wording import DASH, count, interval, judged_on, label, sc
 MOST_SAMPLES = 20
 
 
-def scores(run: RunFiles, target: TargetFiles) -> Markup | None:
+def scores(target: TargetFiles) -> Markup | None:
     """BLEU and chrF of the bundle beside the two plain baselines, with signatures."""
-    own = mapping(target.bundle, "scores")
+    own, baselines = target.scores, mapping(target.facts, "baselines")
     lines = [
         ("this model", own),
-        ("copy the translation of the nearest training sentence", mapping(run.baselines, "nearest_translation")),
-        ("copy the source", mapping(run.baselines, "copy_source")),
+        ("copy the translation of the nearest training sentence", mapping(baselines, "nearest_translation")),
+        ("copy the source", mapping(baselines, "copy_source")),
     ]
     lines = [(name, data) for name, data in lines if data]
     if not lines:
@@ -37,7 +37,7 @@ def scores(run: RunFiles, target: TargetFiles) -> Markup | None:
     return join(
         tag(
             "p",
-            _scored_on(run, own),
+            _scored_on(own, baselines),
             " Higher is better; the interval says how far other sentences of the same kind might move it.",
         ),
         table(("", "BLEU", "95 % interval", "chrF"), rows, numbers=(1, 2, 3), class_="scores"),
@@ -46,9 +46,9 @@ def scores(run: RunFiles, target: TargetFiles) -> Markup | None:
     )
 
 
-def _scored_on(run: RunFiles, own: JsonMap) -> str:
-    mine, theirs = judged_on(own), judged_on(run.baselines)
-    pairs = real(run.baselines, "train_pairs")
+def _scored_on(own: JsonMap, baselines: JsonMap) -> str:
+    mine, theirs = judged_on(own), judged_on(baselines)
+    pairs = real(baselines, "train_pairs")
     looked = f" The nearest sentence was looked for in {count(pairs)} training pairs." if pairs is not None else ""
     if mine and theirs and mine != theirs:
         return f"The model on {mine}, the baselines on {theirs}.{looked}"
@@ -69,7 +69,7 @@ def _signatures(lines: list[tuple[str, JsonMap]]) -> Markup | None:
 
 def samples(run: RunFiles, target: TargetFiles) -> Markup | None:
     """Source, reference and translation side by side."""
-    chosen = objects(target.stages["export"].facts, "samples")
+    chosen = objects(target.facts, "samples")
     if not chosen:
         references = _references(run)
         chosen = [

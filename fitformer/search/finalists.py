@@ -102,9 +102,7 @@ def settle(
         try:
             candidates = search_on(bench.with_measured(refit(bench.finalists)))
         except NotPossibleError:
-            if not bench.keepers:
-                raise
-            break  # by the corrected prediction nothing else keeps the limit, but one of the measured does
+            break  # by the corrected prediction nothing else keeps the limit; only measuring can tell otherwise
     if not bench.keepers:
         bench.try_fastest(candidates, per_round)
     return bench.result()
@@ -179,7 +177,7 @@ class _Bench:
             fastest = min((finalist.measured_ms for finalist in self.finalists), default=math.nan)
             raise NotPossibleError(
                 f"limit {self._limit_ms:g} ms: none of the {len(self.finalists)} best architectures keeps it when "
-                f"measured; the fastest takes {fastest:.4g} ms. Raise the limit, or measure again on a quieter device"
+                f"measured; the fastest takes {fastest:.4g} ms. Raise the limit, or search again on a quieter device with --rerun search"
             )
         rounds = max(finalist.round for finalist in self.finalists)
         errors = [abs(f.predicted_ms / f.measured_ms - 1) for f in self.finalists if f.round == rounds]

@@ -229,5 +229,6 @@ def train(
 
 def clean_up(folder: Path) -> None:
     """Remove what only an unfinished training needs: state and snapshots. Called when the stage is recorded as done."""
-    for path in [folder / STATE, *folder.glob("snapshot-*.safetensors")]:
+    half_written = [*folder.glob(".*.tmp"), *folder.glob(".tmp*")]  # by kills: ours, and those of safetensors
+    for path in [folder / STATE, *folder.glob("snapshot-*.safetensors"), *half_written]:
         path.unlink(missing_ok=True)

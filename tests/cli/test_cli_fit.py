@@ -13,7 +13,7 @@ import pytest
 import fitformer
 from fitformer import stages
 from fitformer.cli.fit import STAGE_HELP
-from fitformer.errors import NotPossibleError
+from fitformer.errors import InputError, NotPossibleError
 
 Command = Callable[..., Any]
 
@@ -142,6 +142,18 @@ def test_rerun_forgets_the_stage_and_the_later_ones(cli: Command, pipeline: Pipe
         (folder / "done.json").write_text("{}")
     assert cli("fit", "recipe.yaml", "--rerun", "measure").exit_code == 0
     assert sorted(path.name for path in Path("runs/tiny").iterdir()) == [".lock", "prepare", "supernet"]
+
+
+def test_rerun_deletes_nothing_when_the_recipe_does_not_fit_the_stages_before(
+    refusal: Command, pipeline: Pipeline
+) -> None:
+    folder = Path("runs/tiny/measure/cpu")
+    folder.mkdir(parents=True)
+    (folder / "done.json").write_text("{}")
+    pipeline.failure = InputError("supernet.updates: is 3, but supernet was finished with 5")
+    assert "supernet.updates" in refusal(2, "fit", "recipe.yaml", "--rerun", "measure")
+    assert folder.exists()
+    assert [until for _, _, until in pipeline.calls] == ["supernet"]
 
 
 def test_rerun_never_deletes_what_is_not_of_a_run(refusal: Command, pipeline: Pipeline) -> None:

@@ -22,7 +22,7 @@ LATENCY = {"source_length": 5, "target_length": 6, "latency_ms": 4.0, "warmup": 
 
 def test_every_command_is_documented() -> None:
     commands: Any = get_command(app)
-    assert set(JSON_KEYS) == set(commands.commands) - set(STAGE_HELP)
+    assert {key.split()[0] for key in JSON_KEYS} == set(commands.commands) - set(STAGE_HELP)
 
 
 def test_documents_have_the_documented_keys(

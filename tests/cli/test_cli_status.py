@@ -50,7 +50,7 @@ def finish(run: Path) -> None:
         done(run / stage / "cpu@50%")
         done(run / stage / "cpu@25%")
     (run / "export" / "cpu@50%" / "fitformer.json").write_text("{}")
-    done(run / "report")
+    (run / "report").mkdir()
     (run / "report" / "index.html").write_text("<html>")
 
 
@@ -59,7 +59,7 @@ def test_each_stage_and_part_has_its_state(document: Command, run: Path) -> None
     assert stages["supernet", ""]["state"] == "done" and stages["supernet", ""]["seconds"] == 3600
     assert stages["search", "cpu@25%"]["state"] == "done"
     assert (stages["train", "cpu@50%"]["state"], stages["train", "cpu@50%"]["update"]) == ("begun", 100)
-    assert stages["report", ""]["state"] == "not begun"
+    assert stages["report", ""]["state"] == "to do"
     assert {stage for stage, _ in stages} == set(STAGES)
 
 
@@ -96,6 +96,14 @@ def test_a_target_still_to_be_trained_keeps_everything(document: Command, run: P
     assert [Path(entry["path"]).name for entry in document("status", run)["deletable"]] == ["state.safetensors"]
 
 
+def test_the_searching_stages_of_a_fixed_architecture_are_skipped(document: Command, tmp_path: Path) -> None:
+    done(tmp_path / "prepare")
+    begun(tmp_path / "train" / "model")
+    states = {stage["stage"]: stage["state"] for stage in document("status", tmp_path)["stages"]}
+    assert [states[name] for name in ("supernet", "measure", "search")] == ["skipped"] * 3
+    assert states["compress"] == "to do"
+
+
 def test_what_is_no_run_is_refused(refusal: Command, run: Path, tmp_path: Path) -> None:
     assert "no such run (did you mean 'demo'?)" in refusal(2, "status", run.with_name("dmeo"))
     assert "no such run" in refusal(2, "status", tmp_path / "a" / "b")
@@ -110,4 +118,4 @@ def test_a_damaged_record_is_named(refusal: Command, run: Path) -> None:
 
 def test_an_old_folder_with_only_a_recipe_is_a_run(document: Command, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").touch()
-    assert {stage["state"] for stage in document("status", tmp_path)["stages"]} == {"not begun"}
+    assert {stage["state"] for stage in document("status", tmp_path)["stages"]} == {"to do"}

@@ -59,6 +59,14 @@ def test_files_give_what_streams_give(cli: Command, make_bundle: MakeBundle, tmp
     assert cli("translate", bundle, "-i", "-", "-o", "-", stdin="ich bin\nda\n").stdout == "ich bin\nda\n"
 
 
+def test_a_named_pipe_is_read_once(shell: Command, make_bundle: MakeBundle, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    bundle = make_bundle()
+    with subprocess.Popen(["sh", "-c", f"printf 'ich\\nda\\n' > {tmp_path}/pipe"]):
+        done = shell("translate", bundle, "-i", tmp_path / "pipe")
+    assert (done.returncode, done.stdout) == (0, b"ich\nda\n")
+
+
 def test_a_file_may_be_translated_in_place(cli: Command, make_bundle: MakeBundle, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_bytes(b"ich\r\nbin")

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -21,6 +20,7 @@ from fitformer.report import page as page_module
 from fitformer.report import render_report
 from fitformer.report.inputs import read_run
 from fitformer.report.page import page
+from fitformer.report.wording import milliseconds
 from fitformer.rundir import read_json, write_json, write_text
 from fitformer.stages import STAGES
 
@@ -90,8 +90,9 @@ def test_page_of_finished_run_has_every_part(make_run: MakeRun, without_plotly: 
         "Samples",
         "Zwei Hunde laufen über das Gras.",
         "int8 or fp32",
-        "less than the 0.3 allowed.",
-        "200 came out with the same tokens",
+        "int8 is kept: it runs at 1.60 times the speed",
+        "199, 1 ties",
+        "prediction was off by",
         "Training of the final model",
         "within 10 %",
         "Imaginary Processor X1",
@@ -110,9 +111,9 @@ def test_headline_names_limit_both_latencies_and_score(make_run: MakeRun, withou
     target = read_run(run).targets[0]
     decision = read_json(run / "compress" / target.name / "decision.json")
     text = render(run).text
-    assert target.shipped_ms == pytest.approx(decision["int8"]["latency_ms"])
+    assert target.shipped_ms == pytest.approx(decision["int8_ms"])
     for side in ("fp32", "int8"):
-        assert f"{decision[side]['latency_ms']:.3g}"[:3] in text
+        assert " ".join(milliseconds(decision[f"{side}_ms"]).split()) in text
     assert "33.1" in text and "fake-run/export/cpu@50%" in text
 
 
@@ -123,13 +124,9 @@ def test_broken_limit_is_said(make_run: MakeRun, without_plotly: None) -> None:
     assert "over the limit" in render(run).text
 
 
-def test_failed_export_check_is_said(make_run: MakeRun, without_plotly: None) -> None:
-    run = make_run()
-    path = run / "export" / "cpu@50%" / "done.json"
-    record = read_json(path)
-    record["facts"]["check"]["identical"] = 197
-    write_json(path, record)
-    assert "3 differ" in render(run).text
+def test_differences_of_int8_are_counted(make_run: MakeRun, without_plotly: None) -> None:
+    text = render(make_run()).text
+    assert "183, 17 different" in text and "176, 24 different" in text
 
 
 def test_every_target_and_device_has_its_own_part(make_run: MakeRun, without_plotly: None) -> None:
@@ -142,7 +139,7 @@ def test_every_target_and_device_has_its_own_part(make_run: MakeRun, without_plo
 
 
 def test_fixed_architecture_needs_no_search(make_run: MakeRun, without_plotly: None) -> None:
-    elements = render(make_run(fixed=True))
+    elements = render(make_run(fixed=True, targets=("model",)))
     assert "not needed" in elements.text and "not finished" not in elements.text
     assert "no limit was set" in elements.text
     assert any(name == "svg" for name, _ in elements.elements)
@@ -156,15 +153,6 @@ def test_samples_fall_back_to_golden_outputs_with_references(make_run: MakeRun, 
     del record["facts"]["samples"]
     write_json(path, record)
     assert "Ein Mann in einem blauen Hemd steht auf einer Leiter." in render(run).text
-
-
-def test_stages_without_parts_are_read_too(make_run: MakeRun, without_plotly: None) -> None:
-    run = make_run(fixed=True)
-    for stage in ("train", "compress", "export"):
-        shutil.copytree(run / stage / "cpu@50%", run / stage, dirs_exist_ok=True)
-        shutil.rmtree(run / stage / "cpu@50%")
-    elements = render(run)
-    assert "33.1" in elements.text and "fake-run/export" in elements.text
 
 
 # -- whatever is missing ----------------------------------------------------------------------------------------------
@@ -214,7 +202,7 @@ def test_any_single_file_may_be_damaged(make_run: MakeRun, without_plotly: None,
         )
         text = render(run).text
         assert "fake-run" in text, path
-        if damage == "half" and path.suffix == ".json" and path.name != "model.json":
+        if damage == "half" and path.suffix == ".json" and path.name != "model.json" and path.parent.name != "int8":
             assert f"{path.relative_to(run).as_posix()}: not a whole JSON file" in text, path
         path.write_bytes(content)
 

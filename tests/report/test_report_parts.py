@@ -205,7 +205,7 @@ def test_finalists_left_as_bare_measurements_get_their_loss_from_the_history(mak
 def test_course_of_the_search_only_falls_and_ends_at_the_best_within_the_limit(make_run: MakeRun) -> None:
     target = read_run(make_run()).targets[0]
     y = figures.search_course(target).traces[0]["y"]
-    within = [line["valid_loss"] for line in target.history if line["predicted_ms"] <= (target.limit_ms or 0)]
+    within = [line["valid_loss"] for line in target.history if line["predicted_ms"] <= (target.search_limit_ms or 0)]
     assert y == sorted(y, reverse=True) and y[-1] == min(within)
 
 

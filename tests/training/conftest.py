@@ -17,7 +17,9 @@ from fitformer.space import Architecture, SearchSpace
 from fitformer.tasks import TranslationTask
 from fitformer.training import train
 
-SPACE = SearchSpace((16, 8), (16, 8), (2, 1), (2, 1), (24, 16), (16, 8), (2, 1), (24, 16), (16, 8), (2, 1), (2,), (1, 2))
+SPACE = SearchSpace(
+    (16, 8), (16, 8), (2, 1), (2, 1), (24, 16), (16, 8), (2, 1), (24, 16), (16, 8), (2, 1), (2,), (1, 2)
+)
 SEED = 5
 
 
@@ -28,6 +30,7 @@ class SmallTraining:
     prepared: Path
     supernet: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
+    batches_per_epoch: int | None = None
     on_select: Callable[[int], None] = lambda update: None
     """Called before every update."""
     on_validate: Callable[[Transformer], None] = lambda model: None
@@ -50,7 +53,10 @@ class SmallTraining:
 
     def make_task(self) -> TranslationTask:
         settings = self.make_settings()
-        return TranslationTask(self.prepared, batch_tokens=settings.batch_tokens, seed=SEED, valid_sentences=20)
+        task = TranslationTask(self.prepared, batch_tokens=settings.batch_tokens, seed=SEED, valid_sentences=20)
+        whole_epoch = task.epoch
+        task.epoch = lambda number: whole_epoch(number)[: self.batches_per_epoch]  # type: ignore[method-assign]
+        return task
 
     def run(self, folder: Path) -> dict[str, Any]:
         model, task = self.make_model(), self.make_task()
@@ -80,7 +86,7 @@ class SmallTraining:
 def make_training(prepared: Path) -> Callable[..., SmallTraining]:
     """A function that makes a ``SmallTraining``; keyword arguments are settings of the recipe's section."""
 
-    def make(*, supernet: bool = False, **settings: Any) -> SmallTraining:
-        return SmallTraining(prepared, supernet, settings)
+    def make(*, supernet: bool = False, batches_per_epoch: int | None = None, **settings: Any) -> SmallTraining:
+        return SmallTraining(prepared, supernet, settings, batches_per_epoch)
 
     return make

@@ -31,7 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate": 2},
     "averaged": {"average_last": 2, "validate_every": 2},
     "everything": {"supernet": True, "accumulate": 2, "average_last": 2, "validate_every": 3},
-    "several epochs": {"batch_tokens": 20_000},
+    "several epochs": {"batches_per_epoch": 3, "accumulate": 2},
 }
 UPDATES = 7
 
@@ -197,7 +197,7 @@ def test_early_stopping_stops_at_the_same_update_after_a_kill(
 
     facts = start(tmp_path / "alone", None)
     assert facts["updates"] == 10
-    for update in (1, 4, 5, 7, 9, 10):
+    for update in (4, 7, 10):
         folder = tmp_path / f"killed {update}"
         with pytest.raises(Killed):
             start(folder, update)
@@ -265,8 +265,4 @@ def test_a_process_ended_by_kill_9_leaves_what_the_next_one_needs(
     assert start(folder).wait() == 0
     assert_same(folder, finished(tmp_path / "alone"))
     clean_up(folder)
-    assert {path.name for path in folder.iterdir() if not path.name.endswith(".tmp")} == {
-        WEIGHTS,
-        "log.jsonl",
-        "tensorboard",
-    }
+    assert {path.name for path in folder.iterdir()} == {WEIGHTS, "log.jsonl", "tensorboard"}
