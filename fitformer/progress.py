@@ -66,9 +66,10 @@ class Progress:
         self.done = done
         now = time.monotonic()
         rate = (done - self.start) / max(now - self._began, 1e-9)
-        left = duration((self.total - done) / rate) if rate > 0 else "?"
+        left = duration(max(self.total - done, 0) / rate) if rate > 0 else "?"
         shown = " ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
-        speed = f"{rate:.3g} {self.unit}/s".replace(" /", "/") + f", {left} left"
+        number = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+        speed = f"{number} {self.unit}/s".replace(" /", "/") + f", {left} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, rate=speed, info=shown)
         elif not self.quiet and now - self._last_line >= SECONDS_BETWEEN_LINES:

@@ -64,7 +64,7 @@ def _replace_dir(new: Path, path: Path) -> None:
     os.replace(path, aside)
     try:
         os.replace(new, path)
-    except OSError:
+    except BaseException:
         os.replace(aside, path)
         raise
     _remove(aside)

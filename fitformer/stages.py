@@ -102,7 +102,7 @@ class Stage:
 
     def _refuse_changes(self, inputs: dict[str, Any], record: str) -> None:
         before = self._record(record)["inputs"]
-        for key in before.keys() | inputs.keys():
+        for key in [*inputs, *before]:
             if before.get(key) != inputs.get(key):
                 name, old, new = _first_difference(key, before.get(key), inputs.get(key))
                 state = "finished" if record == DONE else "begun"

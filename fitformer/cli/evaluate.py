@@ -16,26 +16,29 @@ if TYPE_CHECKING:
     from fitformer.runtime.bundle import Bundle
     from fitformer.runtime.decoding import DecodeSettings
 
+LegacyBleu = Annotated[
+    bool, typer.Option("--legacy-bleu", help="Also the BLEU of lower-cased, normalised, tokenised text, as old papers.")
+]
+TokenisedReference = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokenised-reference",
+        metavar="FILE",
+        help="The same against an official lower-cased, normalised, tokenised file.",
+    ),
+]
+KeepTranslations = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the translations in this file.")
+]
+
 
 def evaluate(
     bundle: options.BundlePath,
     source: options.SourceFile,
     reference: options.ReferenceFile,
-    legacy_bleu: Annotated[
-        bool,
-        typer.Option("--legacy-bleu", help="Also the BLEU of lower-cased, normalised, tokenised text, as old papers."),
-    ] = False,
-    tokenised_reference: Annotated[
-        Path | None,
-        typer.Option(
-            "--tokenised-reference",
-            metavar="FILE",
-            help="The same against an official lower-cased, normalised, tokenised file.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the translations in this file.")
-    ] = None,
+    legacy_bleu: LegacyBleu = False,
+    tokenised_reference: TokenisedReference = None,
+    output: KeepTranslations = None,
     beam: options.Beam = None,
     length_penalty: options.LengthPenalty = None,
     no_repeat_ngram: options.NoRepeatNgram = None,
@@ -55,6 +58,8 @@ def evaluate(
         no_repeat_ngram=no_repeat_ngram,
         max_length_ratio=max_length_ratio,
     )
+    if as_json and output == files.STANDARD:
+        raise InputError("--output: '-' and --json cannot both have stdout; name a file")
     files.check_output(output)
     sources, references = read_pairs(source, reference)
     official = files.read_text(tokenised_reference) if tokenised_reference else None

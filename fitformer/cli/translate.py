@@ -19,25 +19,24 @@ from fitformer.progress import Progress, say
 if TYPE_CHECKING:
     from fitformer.runtime.translator import Translation
 
+Input = Annotated[
+    Path | None, typer.Option("--input", "-i", metavar="FILE", help="Lines to translate; by default from stdin.")
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where they go; else to stdout.")]
+NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations per line, best first, with tabs between.")]
+Scores = Annotated[bool, typer.Option("--scores", help="Before each translation its score and a tab; 0 is the best.")]
+
 
 def translate(
     bundle: options.BundlePath,
-    source: Annotated[
-        Path | None, typer.Option("--input", "-i", metavar="FILE", help="Lines to translate; by default from stdin.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where they go; by default to stdout.")
-    ] = None,
+    source: Input = None,
+    output: Output = None,
     beam: options.Beam = None,
     length_penalty: options.LengthPenalty = None,
     no_repeat_ngram: options.NoRepeatNgram = None,
     max_length_ratio: options.MaxLengthRatio = None,
-    n_best: Annotated[
-        int, typer.Option("--n-best", min=1, help="Translations per line, best first, with tabs between them.")
-    ] = 1,
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Before each translation its score and a tab; 0 is the best there is.")
-    ] = False,
+    n_best: NBest = 1,
+    scores: Scores = False,
     batch_size: options.BatchSize = None,
     threads: options.Threads = 1,
     as_json: options.AsJson = False,
@@ -60,8 +59,8 @@ def translate(
         max_length_ratio=max_length_ratio,
         n_best=n_best,
     )
+    source, output = (None if path == files.STANDARD else path for path in (source, output))
     files.check_output(output)
-    source = None if source == files.STANDARD else source
     # What is no plain file (a pipe such as <(zcat ...)) can be read only once, so it is not counted beforehand.
     total = files.count_lines(source) if source is not None and not files.is_special(source) else None
     typed = source is None and sys.stdin.isatty()

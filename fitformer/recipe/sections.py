@@ -62,13 +62,17 @@ class Data(Section):
     """What is translated, and from which text the model learns."""
 
     task: Literal["translation"] = "translation"
+    """What the model does."""
     source_language: str
+    """Code of the language that is read, such as ``en``."""
     target_language: str
+    """Code of the language that is written, such as ``de``."""
     builtin: Literal["homeassistant", "numbers"] | None = None
     """A corpus that fitformer knows how to get, instead of ``train``."""
     builtin_pairs: Count = 20_000
     """Size of the generated corpus ``numbers``."""
     train: Corpus | None = None
+    """Your training pairs."""
     valid: Corpus | None = None
     """Without it, ``held_out_pairs`` are held out of the training pairs."""
     test: Corpus | None = None
@@ -89,13 +93,17 @@ class Tokenizer(Section):
     """The subword model (SentencePiece)."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
+    """How subwords are chosen."""
     joint: bool = True
     """One model and vocabulary for both languages."""
     vocab_size: Annotated[int, Field(ge=8)] | None = None
     """Chosen from the size of the corpus unless given."""
     byte_fallback: bool = True
+    """Spell characters that are not in the vocabulary as bytes, so that every script passes through."""
     character_coverage: Annotated[float, Field(ge=0.9, le=1.0)] = 0.9995
+    """Share of the characters of the text that get a piece of their own."""
     user_defined_symbols: tuple[str, ...] = ()
+    """Strings that are always one piece."""
     placeholders: bool = True
     """Keep ``{name}``, ``%s``, ``<b>`` and their like whole."""
 
@@ -104,9 +112,13 @@ class Cleaning(Section):
     """Which training pairs are left out."""
 
     max_words: Count = 200
+    """Longest side of a pair, in words."""
     max_characters: Count = 1500
+    """Longest side of a pair, in characters."""
     max_ratio: Annotated[float, Field(ge=1.0)] = 3.0
+    """Largest ratio of the lengths of the two sides."""
     drop_duplicates: bool = True
+    """Keep the first of equal pairs only."""
     drop_evaluation_sources: bool = True
     """Drop a training pair whose source is in the validation or test set."""
 
@@ -115,7 +127,9 @@ class Prepare(Section):
     """Cleaning and subwords."""
 
     tokenizer: Tokenizer = Tokenizer()
+    """The subword model."""
     cleaning: Cleaning = Cleaning()
+    """Which pairs are left out."""
     max_tokens: Count = 256
     """Longest side of a training pair, in tokens; also the longest piece translated at once."""
 
@@ -124,6 +138,7 @@ class Model(Section):
     """What is the same for every architecture."""
 
     pre_norm: bool = True
+    """Normalise before each sublayer (trains more easily) instead of after it (HAT)."""
     share_embeddings: Literal["all", "decoder", "none"] | None = None
     """Which tables are one; by default ``all`` with a joint vocabulary, else ``decoder`` (target and output)."""
 
@@ -132,6 +147,7 @@ class Training(Section):
     """How a model is trained; the same loop serves the SuperTransformer and single models."""
 
     updates: Count = 5000
+    """Optimizer steps."""
     batch_tokens: Count = 1024
     """Padded tokens of the longer side per batch. Small batches learn most per second on a CPU."""
     accumulate: Count = 1
@@ -139,10 +155,15 @@ class Training(Section):
     learning_rate: Positive = 2.0e-3
     """The highest rate, reached after the warm-up."""
     warmup: Whole = 400
+    """Updates in which the rate rises linearly."""
     schedule: Literal["cosine", "inverse_sqrt", "linear", "constant"] = "cosine"
+    """How the rate falls after the warm-up."""
     final_learning_rate: Annotated[float, Field(ge=0.0)] = 1.0e-6
+    """Where the cosine and linear schedules end."""
     betas: tuple[Share, Share] = (0.9, 0.98)
+    """Adam's decay of the gradient's mean and square."""
     epsilon: Positive = 1.0e-8
+    """Adam's guard against division by zero."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """Decoupled."""
     clip_norm: Annotated[float, Field(ge=0.0)] = 1.0
@@ -150,8 +171,11 @@ class Training(Section):
     dropout: Share = 0.1
     """At the SuperTransformer's width; narrower models drop less in proportion."""
     attention_dropout: Share = 0.0
+    """On attention weights, not scaled with the width; above 0 it costs the fused kernel on a CPU."""
     label_smoothing: Share = 0.1
+    """Share of the probability spread over the whole vocabulary."""
     validate_every: Count = 500
+    """Updates between two validations."""
     average_last: Count = 1
     """Weights averaged at the end: snapshots of the last validations."""
     patience: Whole = 0
@@ -166,13 +190,19 @@ class Measure(Section):
     """How latency is measured and predicted."""
 
     architectures: Annotated[int, Field(ge=8)] = 50
+    """How many are timed; the smallest and the largest are among them."""
     warmup: Whole = 3
+    """Untimed decodings before the timed ones."""
     repeats: Annotated[int, Field(ge=3)] = 20
+    """Timed decodings per architecture; a tenth is trimmed at either end."""
     batch_size: Count = 1
+    """Sentences decoded together."""
     beam: Count = 1
+    """1 = greedy."""
     source_length: Count | None = None
     """Tokens; the corpus's own median unless given."""
     target_length: Count | None = None
+    """Tokens; the corpus's own median unless given."""
     reference_every: Annotated[int, Field(ge=1, le=5)] = 3
     """The fixed reference model is timed again after so many architectures."""
     drift_tolerance: Positive = 0.05
@@ -183,11 +213,17 @@ class Search(Section):
     """HAT's evolutionary search."""
 
     population_size: Annotated[int, Field(ge=2)] = 125
+    """Architectures per generation: parents, mutations and crossovers together."""
     num_parents: Annotated[int, Field(ge=2)] = 25
+    """Best architectures that live on and have children."""
     num_mutations: Whole = 50
+    """Children that are mutated copies of a parent."""
     mutation_prob: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3
+    """Probability with which each choice of a mutant is drawn anew."""
     num_crossovers: Whole = 50
+    """Children that take each choice from one of two parents."""
     num_generations: Count = 30
+    """Generations, the first random one included."""
     finalists: Count = 5
     """Best candidates measured for real before one is chosen."""
     margin: Share = 0.03
@@ -202,7 +238,8 @@ class Search(Section):
         parts = self.num_parents + self.num_mutations + self.num_crossovers
         if parts != self.population_size:
             raise ValueError(
-                f"population_size: {self.population_size} must be num_parents + num_mutations + num_crossovers ({parts})"
+                f"population_size: {self.population_size} must be num_parents + num_mutations + num_crossovers "
+                f"({parts})"
             )
         return self
 
@@ -218,31 +255,42 @@ class Compress(Section):
     """8-bit weights, kept only if they pay."""
 
     int8: bool = True
+    """Try 8-bit weights at all."""
     allowed_bleu_loss: Annotated[float, Field(ge=0.0)] = 0.3
+    """BLEU points on the validation set that 8-bit weights may cost."""
 
 
 class Export(Section):
     """The bundle's own defaults for translating, and its checks."""
 
     beam: Count = 4
+    """Hypotheses kept per sentence; 1 = greedy."""
     length_penalty: float = 1.0
+    """Exponent of the length by which a hypothesis' log-probability is divided."""
     no_repeat_ngram: Whole = 0
+    """No sequence of so many tokens occurs twice in an output; 0 = no such rule."""
     max_length_ratio: Positive = 2.0
+    """Longest output: this times the source tokens, plus ``max_length_offset``."""
     max_length_offset: Whole = 10
+    """See ``max_length_ratio``."""
     check_sentences: Annotated[int, Field(ge=1)] = 200
+    """Validation sentences that must decode to the same tokens in PyTorch and in the bundle."""
 
 
 class Device(Section):
     """A machine that runs the bundle; ``cpu`` is this one."""
 
     threads: Count = 1
+    """Processor threads of the bundle."""
 
 
 class Target(Section):
     """A device with its limit: ``12ms``, or ``50%`` of the latency of the space's largest architecture."""
 
     device: str = "cpu"
+    """A name under ``devices``."""
     latency: str
+    """The limit per sentence."""
 
     @field_validator("latency", mode="before")
     @classmethod
@@ -268,7 +316,9 @@ class Recipe(Section):
     """The whole recipe."""
 
     name: FolderName
+    """Names the run folder."""
     seed: Whole = 1
+    """All that is random follows from it."""
     data: Data
     prepare: Prepare = Prepare()
     model: Model = Model()
@@ -277,7 +327,9 @@ class Recipe(Section):
     architecture: str | dict[str, Any] | None = None
     """A fixed architecture instead of a space: supernet, measure and search are skipped."""
     devices: dict[FolderName, Device] = {"cpu": Device()}
+    """The machines to fit to."""
     targets: tuple[Target, ...] = ()
+    """Devices with their limits; each ends in a bundle of its own."""
     supernet: Training = Training()
     measure: Measure = Measure()
     search: Search = Search()

@@ -10,11 +10,9 @@ from fitformer.report.reading import JsonMap, items, mapping, objects, pick, rea
 from fitformer.report.wording import (
     DASH,
     count,
-    factor,
     listing,
     milliseconds,
     number,
-    percent,
     score,
     sentence,
     size,
@@ -34,16 +32,10 @@ def compression(target: TargetFiles) -> Markup | None:
             rows.append(
                 [join(name, " ", kept), milliseconds(latency), score(bleu), size(real(decision, "bytes", name))]
             )
-    speedup, loss, allowed = (real(decision, key) for key in ("speedup", "bleu_loss", "allowed_loss"))
-    pairs: list[tuple[Child, Child]] = [
-        ("speed of int8", f"{factor(speedup)} that of fp32" if speedup is not None else None),
-        ("loss of BLEU by int8", None if loss is None else f"{loss:.2f} (allowed: {number(allowed, 2)})"),
-    ]
     note = "The two were timed in turns; BLEU here is that of the validation set." if len(rows) > 1 else None
     return join(
         tag("p", sentence(text(decision, "reason"))),
         table(("", "latency", "BLEU", "size on disk"), rows, numbers=(1, 2, 3)) if rows else None,
-        facts(pairs),
         tag("p", note, class_="aside") if note else None,
     )
 
@@ -80,7 +72,7 @@ def _comparison(target: TargetFiles) -> Markup | None:
                 count(real(check, "sentences")),
                 _compared(mapping(check, "greedy")),
                 _compared(mapping(check, "beam")),
-                percent(None if agreement is None else 100 * agreement),
+                DASH if agreement is None else f"{100 * agreement:.1f} %",
                 number(real(check, "max_logit_difference"), 2),
             ]
         )
@@ -102,11 +94,13 @@ def _comparison(target: TargetFiles) -> Markup | None:
 
 
 def _compared(found: JsonMap) -> Child:
+    """Sentences with the same tokens, and what the others are."""
     equal, ties, different = (real(found, key) for key in ("equal", "ties", "different"))
-    rest = [f"{count(n)} {word}" for n, word in ((ties, "ties"), (different, "different")) if n]
-    return join(
-        count(equal), f", {', '.join(rest)}" if rest else tag("span", " all", class_="badge good") if equal else None
-    )
+    words = ((ties, "tie" if ties == 1 else "ties"), (different, "different"))
+    rest = [f"{count(number_)} {word}" for number_, word in words if number_]
+    if rest:
+        return f"{count(equal)}, {', '.join(rest)}"
+    return join(count(equal), " ", tag("span", "all", class_="badge good") if equal else None)
 
 
 def _latencies(records: list[JsonMap]) -> Markup | None:
@@ -115,7 +109,7 @@ def _latencies(records: list[JsonMap]) -> Markup | None:
         return None
     rows: list[list[Child]] = []
     for record in records:
-        lengths = f"{text(record, 'source_length') or DASH} to {text(record, 'target_length') or DASH}"
+        lengths = f"{text(record, 'source_length') or DASH}, {text(record, 'target_length') or DASH}"
         names = {"batch_size": "batch", "beam": "beam", "threads": "threads"}
         work = ", ".join(f"{name} {text(record, key) or DASH}" for key, name in names.items())
         spread = real(record, "std_ms")

@@ -80,9 +80,8 @@ def _conditions(target: TargetFiles) -> Markup | None:
     beam = text(target.bundle, "decoding", "beam")
     scored = f" BLEU is that of the bundle's own settings, beam {beam}" if beam and target.scores else ""
     median = real(target.scores, "latency_ms", "median")
-    spent = (
-        f"; so it takes {milliseconds(median)} for a line of the {text(target.scores, 'split')} set" if median else ""
-    )
+    line = f"a line of the {text(target.scores, 'split')} set takes {milliseconds(median)}"
+    spent = f"; with them {line}, tokenization included" if median is not None else ""
     end = f"{scored}{spent}." if scored else ""
     return tag("p", f"Latency was timed with {', '.join(timed)}.{end}", class_="aside") if timed else None
 

@@ -56,6 +56,12 @@ def test_translations_can_be_kept(cli: Command, make_bundle: MakeBundle, pair: l
     assert (tmp_path / "out.txt").read_text().splitlines() == LINES
 
 
+def test_translations_and_json_do_not_share_stdout(cli: Command, make_bundle: MakeBundle, pair: list[Any]) -> None:
+    bundle = make_bundle()
+    assert cli("evaluate", bundle, *pair, "-o", "-").stdout.startswith("ich bin da\n")
+    assert cli("evaluate", bundle, *pair, "-o", "-", "--json").exit_code == 2
+
+
 def test_the_tokenised_file_is_scored_as_papers_do(
     document: Command, make_bundle: MakeBundle, pair: list[Any], tmp_path: Path
 ) -> None:

@@ -134,6 +134,10 @@ def test_json_holds_the_translations(document: Command, make_bundle: MakeBundle)
     assert [entry["outputs"][0]["text"] for entry in facts["translations"]] == ["ich", ""]
 
 
+def test_json_keeps_stdout_to_itself_when_it_is_named_as_the_output(document: Command, make_bundle: MakeBundle) -> None:
+    assert len(document("translate", make_bundle(), "-o", "-", stdin="ich\nda\n")["translations"]) == 2
+
+
 def test_too_long_a_line_is_split_with_a_warning(cli: Command, make_bundle: MakeBundle) -> None:
     line = " ".join(["ich bin hier da."] * 100).replace("da.", "w1.")
     result = cli("translate", make_bundle(), stdin=f"{line}\nda\n")

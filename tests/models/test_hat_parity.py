@@ -82,7 +82,7 @@ def hat_state(state: dict[str, Tensor], share: str) -> list[tuple[str, Tensor]]:
             found.append((f"{new}cross_attn.q_proj.weight", value))
             keys, values = (state[key.replace(".q_", f".{letter}_")] for letter in "kv")
             found.append((f"{new}cross_attn.kv_proj.weight", torch.cat((keys, values))))
-        elif leaf and not leaf.startswith("encoder_attn.") or leaf.startswith("encoder_attn.out_proj."):
+        elif (leaf and not leaf.startswith("encoder_attn.")) or leaf.startswith("encoder_attn.out_proj."):
             theirs = next(name for name in names if leaf.startswith(name))
             found.append((new + names[theirs] + leaf[len(theirs) :], value))
     return found

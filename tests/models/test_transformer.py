@@ -210,7 +210,7 @@ def test_config_round_trips_through_json(make_config: Callable[..., TransformerC
 
 
 def test_config_mistakes_are_named() -> None:
-    with pytest.raises(InputError, match="model.share_embeddings: 'both' must be one of all, decoder, none"):
+    with pytest.raises(InputError, match=r"model\.share_embeddings: 'both' must be one of all, decoder, none"):
         TransformerConfig(8, 8, share_embeddings="both")
     with pytest.raises(InputError, match="'all' needs one vocabulary"):
         TransformerConfig(8, 9)

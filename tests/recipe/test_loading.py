@@ -250,7 +250,9 @@ def test_a_limit_is_a_time_or_a_share_of_the_largest(latency: Any, name: str, li
     assert target.limit_ms(60.0) == pytest.approx(limit)
 
 
-@pytest.mark.parametrize("latency", ["fast", "12", "12s", "-5ms", "0ms", "0%", "1e3ms", "5ms/../x", "", True, float("nan")])
+@pytest.mark.parametrize(
+    "latency", ["fast", "12", "12s", "-5ms", "0ms", "0%", "1e3ms", "5ms/../x", "", True, float("nan")]
+)
 def test_a_limit_of_another_form_is_refused(latency: Any) -> None:
     message = refuse(changed(SPACE_RECIPE, "targets", [{"latency": latency}]))
     assert f"targets.0.latency: '{latency}' must be a time such as '12ms' or a share of the largest" in message

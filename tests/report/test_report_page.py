@@ -91,7 +91,7 @@ def test_page_of_finished_run_has_every_part(make_run: MakeRun, without_plotly: 
         "Zwei Hunde laufen über das Gras.",
         "int8 or fp32",
         "int8 is kept: it runs at 1.60 times the speed",
-        "199, 1 ties",
+        "199, 1 tie ",
         "prediction was off by",
         "Training of the final model",
         "within 10 %",

@@ -296,7 +296,7 @@ def test_a_bad_dimension_is_named_in_one_line(changes: dict[str, Any], message: 
 def test_a_missing_dimension_is_named() -> None:
     data = SPACE.to_dict()
     del data["decoder_qkv_dim"]
-    with pytest.raises(RecipeError, match="space.decoder_qkv_dim: missing"):
+    with pytest.raises(RecipeError, match=r"space\.decoder_qkv_dim: missing"):
         SearchSpace.from_dict(data)
 
 
