@@ -2,7 +2,7 @@
 
     python benchmarks/plain_baseline.py RECIPE RUN [--target cpu@50%] [--short-updates N] [--threads N]
 
-RUN is a finished run of RECIPE. A plain Transformer has one width everywhere, equally many encoder and decoder layers,
+RUN is a run of RECIPE whose search is done; the comparison at the end needs its bundle, too. A plain Transformer has one width everywhere, equally many encoder and decoder layers,
 four heads, queries as wide as the model, and feed-forward layers 2 or 4 times as wide.
 
 1. For each depth and feed-forward ratio, the width whose measured fp32 latency is nearest to the found model's; kept
@@ -72,7 +72,8 @@ def _equal_latency(run: Run, target: str, folder: Path) -> dict[str, dict[str, f
     if path.exists():
         known: dict[str, dict[str, float]] = read_json(path)
         return known
-    found = Bundle.load(run.stage("compress", target).folder / "fp32").step_model(1)
+    best = read_json(run.stage("search", target).folder / "best.json")
+    found = _untrained(run, Architecture.from_dict(best["architecture"]))  # weights change no latency
     shapes = {}
     for layers in (1, 2, 3, 4, 6):
         for ratio in (2, 4):
@@ -106,19 +107,20 @@ def _plain(width: int, layers: int, ratio: int) -> Architecture:
 
 
 def _paired(run: Run, found: OnnxStepModel, arch: Architecture) -> dict[str, float]:
-    """Median latencies of the found model and an untrained plain one, timed in turns."""
-    vocab = read_json(run.prepared / "stats.json")["vocab_size"]
-    graphs = graph_bytes(Transformer(TransformerConfig(vocab["source"], vocab["target"]), arch).eval())
+    """Median latencies of the found model and a plain one, timed in turns."""
     conditions = conditions_of(run, run.recipe.targets[0].device)
-    sessions = {
-        "plain": OnnxStepModel(graphs["encoder"], graphs["decoder"], threads=conditions.threads),
-        "found": found,
-    }
+    sessions = {"plain": _untrained(run, arch), "found": found}
     times: dict[str, list[float]] = {name: [] for name in sessions}
     for _ in range(ROUNDS):
         for name, session in sessions.items():
             times[name].append(time_session(run, session, conditions, repeats_factor=1).latency_ms)
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _untrained(run: Run, arch: Architecture) -> OnnxStepModel:
+    vocab = read_json(run.prepared / "stats.json")["vocab_size"]
+    graphs = graph_bytes(Transformer(TransformerConfig(vocab["source"], vocab["target"]), arch).eval())
+    return OnnxStepModel(graphs["encoder"], graphs["decoder"], threads=1)
 
 
 def _tune(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fitformer import rundir
@@ -76,16 +76,19 @@ ERRORS = [
 ]
 
 
-@settings(max_examples=150)
-@given(
-    st.integers(1, 16),
-    st.sampled_from(ERRORS),
-    st.booleans(),
-    st.booleans(),
-)
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("is_dir", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_fails_the_content_is_the_old_or_the_new_and_nothing_is_left(
-    number: int, error: BaseException, is_dir: bool, exists: bool
+    error: BaseException, is_dir: bool, exists: bool
 ) -> None:
+    failed = [fails_at(number, error, is_dir, exists) for number in range(1, 20)]
+    assert any(failed)
+    assert not failed[-1]  # every step had its turn
+
+
+def fails_at(number: int, error: BaseException, is_dir: bool, exists: bool) -> bool:
+    """Write with an error at one step and check what is left; return whether there were so many steps."""
     old, new = (OLD, NEW) if is_dir else ("old", "new")
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         path = Path(name) / "folder" / "artefact"
@@ -110,6 +113,7 @@ def test_whatever_fails_the_content_is_the_old_or_the_new_and_nothing_is_left(
         assert tree(path) in ((before, new) if raised else (new,))
         leftovers = {item.name for item in path.parent.iterdir()} if path.parent.exists() else set()
         assert leftovers <= {"artefact"}
+        return raised
 
 
 @pytest.mark.parametrize("error", [*ERRORS, InputError("bad text"), KeyboardInterrupt()])

@@ -92,6 +92,17 @@ def test_masks_are_a_function_of_seed_and_update_alone(like: Tensor) -> None:
                 assert torch.equal(fresh.mask(like, p), used.mask(like, p))
 
 
+def test_the_pool_is_drawn_anew_now_and_then() -> None:
+    """A pool of two stretches has two masks for some updates, and two others after that."""
+    pool, seen = MaskPool(elements=2 * ALIGNMENT), []
+    for update in range(3 * UPDATES_PER_POOL):
+        pool.start_update(1, update)
+        seen.append(tuple(pool.mask(torch.empty(ALIGNMENT), 0.5).tolist()))
+    per_pool = [set(seen[begin : begin + UPDATES_PER_POOL]) for begin in range(0, len(seen), UPDATES_PER_POOL)]
+    assert [len(masks) for masks in per_pool] == [2, 2, 2]
+    assert len(set(seen)) == 6
+
+
 def test_updates_and_seeds_have_masks_of_their_own() -> None:
     pool, seen = MaskPool(), []
     for seed in (0, 1, 2**31):

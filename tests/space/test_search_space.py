@@ -195,6 +195,19 @@ def test_a_child_takes_every_entry_from_one_of_its_parents() -> None:
         assert child.decoder_num_layers in [parent.decoder_num_layers for parent in parents]
 
 
+def test_each_choice_comes_from_either_parent_equally_often() -> None:
+    rng, parents, count = random.Random(6), (SPACE.largest(), SPACE.smallest()), 4000
+    children = [SPACE.crossover(*parents, rng) for _ in range(count)]
+    for name in ("encoder_embed_dim", "decoder_embed_dim", "encoder_num_layers", "decoder_num_layers"):
+        from_first = sum(getattr(child, name) == getattr(parents[0], name) for child in children)
+        assert abs(from_first - count / 2) <= 5 * (count / 4) ** 0.5, name
+    for name in ("encoder_ffn_dim", "encoder_num_heads", "decoder_qkv_dim", "decoder_cross_heads"):
+        from_first = sum(getattr(child, name)[0] == getattr(parents[0], name)[0] for child in children)
+        assert abs(from_first - count / 2) <= 5 * (count / 4) ** 0.5, name
+    # A layer that only one parent has comes whole from it.
+    assert {child.decoder_ffn_dim[1:] for child in children} == {(), (3072,) * 5}
+
+
 def assert_uniform(values: Sequence[int], allowed: Sequence[int]) -> None:
     """Every count within five standard deviations of its expectation."""
     counts, expected = Counter(values), len(values) / len(allowed)
