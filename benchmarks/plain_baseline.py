@@ -2,13 +2,14 @@
 
     python benchmarks/plain_baseline.py RECIPE RUN [--target cpu@50%] [--short-updates N] [--threads N]
 
-RUN is a run of RECIPE whose search is done; the comparison at the end needs its bundle, too. A plain Transformer has one width everywhere, equally many encoder and decoder layers,
-four heads, queries as wide as the model, and feed-forward layers 2 or 4 times as wide.
+RUN is a run of RECIPE whose search is done; the comparison at the end needs its bundle, too. A plain Transformer has
+one width everywhere, equally many encoder and decoder layers, four heads, queries as wide as the model, and
+feed-forward layers 2 or 4 times as wide.
 
 1. For each depth and feed-forward ratio, the width whose measured fp32 latency is nearest to the found model's; kept
    if it is within 2 %. The found model is timed in turn with each, so that drift touches both.
-2. Each is trained for ``--short-updates`` with half the SuperTransformer's dropout; the best validation loss decides the
-   shape, and the best of three dropouts on that shape decides the dropout.
+2. Each is trained for ``--short-updates`` with half the SuperTransformer's dropout; the best validation loss decides
+   the shape, and the best of three dropouts on that shape decides the dropout.
 3. That model is trained from scratch on as many target tokens as SuperTransformer and found model saw together, with
    the recipe's SuperTransformer schedule, exported, and compared on the test set with paired bootstrap.
 

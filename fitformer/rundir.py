@@ -28,13 +28,12 @@ def atomic_path(path: Path, *, is_dir: bool = False) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_dir:
             temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
-            temporary.chmod(0o755)
         else:
             handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
             os.close(handle)
             temporary = Path(name)
-            temporary.chmod(0o644)
         yield temporary
+        temporary.chmod(0o755 if is_dir else 0o644)  # readable by others, whatever the writer put there
         _sync_tree(temporary)
         if is_dir and path.exists():
             _replace_dir(temporary, path)

@@ -86,7 +86,7 @@ class Trainer:
             last = position.update == settings.updates
             if position.update % settings.validate_every == 0 or last:
                 self._validate()
-                saved = 0.0
+                saved = float("-inf")
             if last or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                 position.seconds = time.monotonic() - self._began
                 save_state(self.folder, self.model, self.optimizer, position)

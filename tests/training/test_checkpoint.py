@@ -190,6 +190,13 @@ def test_metadata_travels_in_the_header(tmp_path: Path) -> None:
     assert torch.equal(tensors["a"], torch.ones(3, 2))
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+def test_weights_can_be_read_by_others(tmp_path: Path) -> None:
+    """safetensors puts a private file of its own in place of the one it is given."""
+    write_tensors(tmp_path / WEIGHTS, {"a": torch.ones(2)})
+    assert (tmp_path / WEIGHTS).stat().st_mode & 0o777 == 0o644
+
+
 # -- a full disk ------------------------------------------------------------------------------------------------------
 
 

@@ -117,6 +117,25 @@ def test_snapshots_do_not_pile_up(make_training: MakeTraining, tmp_path: Path) -
     ]
 
 
+class JustBooted:
+    """A clock that has run for a second only."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return 1.0
+
+
+def test_the_state_is_saved_at_every_validation_whatever_the_clock_says(
+    make_training: MakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[int] = []
+    save_state = loop.save_state
+    monkeypatch.setattr(loop, "time", JustBooted)
+    monkeypatch.setattr(loop, "save_state", lambda *state: (saved.append(state[3].update), save_state(*state))[1])
+    make_training(updates=10).run(tmp_path)
+    assert saved == [4, 8, 10]
+
+
 def test_training_stops_when_patience_is_over(make_training: MakeTraining, tmp_path: Path) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.0, 1.0])
     training = make_training(patience=2, validate_every=1, updates=12)
