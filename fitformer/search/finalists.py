@@ -177,7 +177,8 @@ class _Bench:
             fastest = min((finalist.measured_ms for finalist in self.finalists), default=math.nan)
             raise NotPossibleError(
                 f"limit {self._limit_ms:g} ms: none of the {len(self.finalists)} best architectures keeps it when "
-                f"measured; the fastest takes {fastest:.4g} ms. Raise the limit, or search again on a quieter device with --rerun search"
+                f"measured; the fastest takes {fastest:.4g} ms. Raise the limit, or "
+                f"search again on a quieter device with --rerun search"
             )
         rounds = max(finalist.round for finalist in self.finalists)
         errors = [abs(f.predicted_ms / f.measured_ms - 1) for f in self.finalists if f.round == rounds]
