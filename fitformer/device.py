@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fitformer
+
 
 def device_card(threads: int) -> dict[str, Any]:
     """Describe this machine: processor, cores, ``threads`` used, governor, memory, system, versions, date."""
@@ -22,7 +24,7 @@ def device_card(threads: int) -> dict[str, Any]:
         "system": platform.platform(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("fitformer", "onnxruntime", "numpy")},
+        "versions": {"fitformer": fitformer.__version__, **{name: _version(name) for name in ("onnxruntime", "numpy")}},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
