@@ -22,7 +22,7 @@ SMALL = {
     "updates: 4000": "updates: 40\n  threads: 1",
     "updates: 2000": "updates: 20\n  threads: 1",
     # Long outputs and many repeats: even on a busy machine the architectures can be told apart.
-    "architectures: 40": "architectures: 20\n  drift_tolerance: 0.9\n  target_length: 60",
+    "architectures: 40\n  repeats: 40": "architectures: 20\n  drift_tolerance: 0.9\n  target_length: 60",
     "num_generations: 8": "num_generations: 2",
     "latency: 50%": "latency: 80%",
 }
