@@ -131,7 +131,17 @@ def folder_bytes(folder: Path) -> int:
 
 
 def publish(folder: Path, destination: Path) -> None:
-    """Put a finished folder in the place of ``destination``, atomically, and remove the original."""
-    with atomic_path(destination, is_dir=True) as temporary:
-        shutil.copytree(folder, temporary, dirs_exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Move a finished folder, which stands beside it, into the place of ``destination``, atomically.
+
+    Raises:
+        NotPossibleError: the disk is full or the folder cannot be written; both are left as they were.
+    """
+    try:
+        _sync_tree(folder)
+        if destination.exists():
+            _replace_dir(folder, destination)
+        else:
+            os.replace(folder, destination)
+        _sync(destination.parent)
+    except OSError as error:
+        raise disk_error(destination, error) from error

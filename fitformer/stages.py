@@ -70,16 +70,21 @@ class Stage:
         return _digest(self._record(DONE)["inputs"])
 
     def _record(self, name: str) -> dict[str, Any]:
-        record: dict[str, Any] = read_json(self.folder / name)
+        try:
+            record: dict[str, Any] = read_json(self.folder / name)
+        except InputError as error:
+            raise InputError(f"{error}; use --rerun {self.name} to do the stage again") from None
         return record
 
     def perform(self, inputs: dict[str, Any], work: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         """Do the stage's ``work`` in its folder unless it is done with the same inputs; return its facts.
 
         Raises:
-            InputError: the stage was begun or finished with other inputs; the first that differs is named.
+            InputError: the stage was begun or finished with other inputs; the first that differs is named. One of
+                ``work`` in a new stage leaves no trace.
         """
         inputs = json.loads(json.dumps(inputs, default=str))
+        is_new = not self.folder.exists()
         if self.is_done:
             self._refuse_changes(inputs, DONE)
             say(f"{self.title}: done before")
@@ -92,7 +97,12 @@ class Stage:
         began = time.monotonic()
         sessions = [*self._record(STARTED).get("sessions", []), _now()]
         write_json(self.folder / STARTED, {"inputs": inputs, "sessions": sessions})
-        facts = work(self.folder)
+        try:
+            facts = work(self.folder)
+        except InputError:
+            if is_new:  # nothing came of it, and the corrected recipe must not be refused for being another one
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         seconds = round(facts.get("seconds", time.monotonic() - began), 1)
         record = {"inputs": inputs, "facts": facts, "seconds": seconds, "sessions": sessions, "finished": _now()}
         write_json(self.folder / DONE, record)

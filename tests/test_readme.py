@@ -19,12 +19,12 @@ BIN = Path(sys.executable).parent
 # What makes the demo small: the generated corpus, a few updates, few architectures. Commands stay as they stand.
 SMALL = {
     "builtin: homeassistant": "builtin: numbers\n  builtin_pairs: 1500\n  held_out_pairs: 50",
-    "updates: 4000": "updates: 40\n  threads: 1",
-    "updates: 2000": "updates: 20\n  threads: 1",
+    "updates: 3000": "updates: 40\n  threads: 1",
+    "updates: 6000": "updates: 20\n  threads: 1",
     # Long outputs and many repeats: even on a busy machine the architectures can be told apart.
     "architectures: 40\n  repeats: 40": "architectures: 20\n  drift_tolerance: 0.9\n  target_length: 60",
-    "num_generations: 8": "num_generations: 2",
-    "latency: 50%": "latency: 80%",
+    "num_generations: 6": "num_generations: 2",
+    "latency: 75%": "latency: 80%",
 }
 MAKES_ENVIRONMENT = ("make ", "python3 -m venv", ".venv/bin/pip install")
 
@@ -51,7 +51,7 @@ def test_every_readme_command_runs_in_the_order_of_the_readme(tmp_path: Path) ->
     for command in readme_commands():
         if command.startswith(MAKES_ENVIRONMENT):
             continue  # run by CI itself, which makes its environment with them
-        line = command.replace(".venv/bin/fitformer", f"{BIN / 'fitformer'}").replace("cpu@50%", "cpu@80%")
+        line = command.replace(".venv/bin/fitformer", f"{BIN / 'fitformer'}").replace("cpu@75%", "cpu@80%")
         if "fit my.yaml" in command:
             (tmp_path / "my.yaml").write_text(recipe.replace("name: demo", "name: my"), encoding="utf-8")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fitformer import rundir
 from fitformer.errors import InputError, NotPossibleError
-from fitformer.rundir import atomic_path, disk_error, read_json, sha256, write_json, write_text
+from fitformer.rundir import atomic_path, disk_error, publish, read_json, sha256, write_json, write_text
 
 OLD, NEW = {"a.txt": "old", "sub/b.txt": "old too"}, {"a.txt": "new", "c.txt": "new too"}
 
@@ -281,3 +281,33 @@ def test_checksums_are_sha256(tmp_path: Path, size: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"x" * size)
     assert sha256(path) == hashlib.sha256(b"x" * size).hexdigest()
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+def test_a_published_folder_is_moved_whole_into_place(tmp_path: Path, there_before: bool) -> None:
+    if there_before:
+        (tmp_path / "bundle").mkdir()
+        (tmp_path / "bundle" / "old").write_text("old")
+    (tmp_path / ".bundle.unchecked").mkdir()
+    (tmp_path / ".bundle.unchecked" / "new").write_text("new")
+    publish(tmp_path / ".bundle.unchecked", tmp_path / "bundle")
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["bundle", "bundle/new"]
+
+
+def test_publishing_that_fails_is_one_line_and_loses_neither_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("new", "bundle"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rundir, "_sync_tree", full)
+    with pytest.raises(NotPossibleError, match="bundle: no space left on the disk"):
+        publish(tmp_path / "new", tmp_path / "bundle")
+    assert {path.parent.name: path.read_text() for path in tmp_path.glob("*/file")} == {
+        "new": "new",
+        "bundle": "bundle",
+    }

@@ -281,3 +281,38 @@ def test_a_run_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("x")
     with pytest.raises(NotPossibleError, match="run: cannot be written"), locked(tmp_path / "run"):
         pass
+
+
+def test_a_wrong_input_of_a_new_stage_leaves_no_trace_to_contradict_the_corrected_one(tmp_path: Path) -> None:
+    def refuse(folder: Path) -> dict[str, Any]:
+        (folder / "half").write_text("x")
+        raise InputError("nope.txt: no such file")
+
+    stage = Stage(tmp_path, "prepare")
+    with pytest.raises(InputError, match="no such file"):
+        stage.perform({"files": "nope.txt"}, refuse)
+    assert not stage.folder.exists()
+    assert stage.perform({"files": "text.txt"}, work) == {"loss": 1.5}
+
+
+def test_a_wrong_input_deletes_nothing_of_a_stage_that_was_begun_before(tmp_path: Path) -> None:
+    def refuse(folder: Path) -> dict[str, Any]:
+        raise InputError("state: damaged")
+
+    stage = Stage(tmp_path, "supernet")
+    with pytest.raises(Killed):
+        stage.perform(INPUTS, killed)
+    (stage.folder / "state").write_text("x")
+    with pytest.raises(InputError, match="damaged"):
+        stage.perform(INPUTS, refuse)
+    assert (stage.folder / "state").exists() and (stage.folder / STARTED).exists()
+
+
+@pytest.mark.parametrize("name", [DONE, STARTED])
+def test_a_truncated_record_says_how_to_go_on(tmp_path: Path, name: str) -> None:
+    stage = Stage(tmp_path, "search", "cpu@5ms")
+    stage.perform(INPUTS, work)
+    (stage.folder / DONE).rename(stage.folder / name)
+    (stage.folder / name).write_text('{"inp')
+    with pytest.raises(InputError, match=rf"{name}: not a whole JSON file .*; use --rerun search"):
+        stage.perform(INPUTS, never)

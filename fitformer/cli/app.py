@@ -7,6 +7,7 @@ Each command imports what it needs when it runs, so that ``translate``, ``evalua
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -30,6 +31,16 @@ from fitformer.errors import InputError, nearest
 FITTING, USING, LOOKING = "Fit a model", "Use a bundle", "Look around"
 
 
+def _fill_closed_streams() -> None:
+    """Give every standard stream that was closed (``>&-``) a file, or the next file opened would take its place.
+
+    What is lost must not be lost in silence: reading the one and writing the other fails. Only messages may vanish.
+    """
+    for name, mode, access in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, access), mode, encoding="utf-8", closefd=False))
+
+
 class CommandGroup(TyperGroup):
     """Turns every failure a user can cause into one line on stderr and an exit code."""
 
@@ -38,6 +49,7 @@ class CommandGroup(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
         """Run a command line and leave with its exit code."""
         self._words = sys.argv[1:] if args is None else list(args)
+        _fill_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a character shows another in its place instead of ending the command.
             with contextlib.suppress(AttributeError, ValueError):

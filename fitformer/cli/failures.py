@@ -63,15 +63,25 @@ def _explained(error: BaseException, words: Sequence[str], can_continue: bool) -
         if module in FIT_MODULES:
             return f"this needs {module}, which is not installed: pip install 'fitformer[fit]'", WRONG_INPUT
         return None
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _asked_for_too_much(error):
         return "not enough memory; use a smaller batch size or a smaller model", NOT_POSSIBLE
     return _operating_system(error) if isinstance(error, OSError) else None
+
+
+def _asked_for_too_much(error: BaseException) -> bool:
+    """Whether PyTorch or ONNX Runtime got no memory; both say so in words only."""
+    words = str(error).lower()
+    return any(
+        phrase in words for phrase in ("can't allocate memory", "cannot allocate memory", "failed to allocate memory")
+    )
 
 
 def _operating_system(error: OSError) -> tuple[str, int]:
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes | os.PathLike) else ""
     if error.errno in FULL_DISK:
         return f"{where}no space left on the disk; free some and run again", NOT_POSSIBLE
+    if error.errno == errno.EBADF and not where:
+        return "standard input or output is closed", NOT_POSSIBLE
     reason = error.strerror or str(error)
     code = WRONG_INPUT if isinstance(error, WRONG_PATH) else NOT_POSSIBLE
     return f"{where}{reason[:1].lower()}{reason[1:]}", code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
             yield stream
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: not a whole gzip file ({error})") from None
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fitformer.runtime.bundle import Bundle
     from fitformer.runtime.decoding import DecodeSettings
 
+MOST_THREADS = 1024
+
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document as the last line of stdout; all else on stderr.")
 ]
@@ -37,7 +39,7 @@ MaxLengthRatio = Annotated[
 BatchSize = Annotated[
     int | None, typer.Option("--batch-size", min=1, help="Lines translated together; by default 16, for int8 1.")
 ]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="Processor threads.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, max=MOST_THREADS, help="Processor threads.")]
 
 
 def decode_settings(bundle: Bundle, **options: Any) -> DecodeSettings:

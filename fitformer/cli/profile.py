@@ -15,6 +15,7 @@ from fitformer.rundir import read_json
 from fitformer.space import Architecture, SearchSpace, counting
 
 ASSUMED_VOCAB_SIZE = 8000
+MOST_LENGTH = 100_000
 OPERATOR_TITLES = {
     "embeddings": "embeddings",
     "attention_projections": "attention projections",
@@ -86,8 +87,10 @@ def _lengths(text: str) -> list[int]:
         lengths = [int(part) for part in text.split(",")]
     except ValueError:
         lengths = []
-    if not lengths or min(lengths) < 1:
-        raise InputError(f"--length: '{text}' must be one or several whole numbers of at least 1, for example 10,30")
+    if not lengths or min(lengths) < 1 or max(lengths) > MOST_LENGTH:
+        raise InputError(
+            f"--length: '{text}' must be one or several whole numbers from 1 to {MOST_LENGTH}, for example 10,30"
+        )
     return lengths
 
 

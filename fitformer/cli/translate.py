@@ -107,7 +107,7 @@ def _sink(output: Path | None, *, silent: bool) -> Any:
 
 def _watched(results: Iterator[Translation], total: int | None, *, quiet: bool) -> Iterator[Translation]:
     """The results, with a progress bar where the number of lines is known and nothing else fills the terminal."""
-    if total is None or quiet:
+    if not total or quiet:
         yield from results
         return
     with Progress("translate", total, unit="lines") as progress:

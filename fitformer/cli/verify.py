@@ -13,7 +13,10 @@ from fitformer.cli.output import milliseconds, print_json, print_table
 def verify(
     bundle: options.BundlePath,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Processor threads; by default those of each record.")
+        int | None,
+        typer.Option(
+            "--threads", min=1, max=options.MOST_THREADS, help="Processor threads; by default those of each record."
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

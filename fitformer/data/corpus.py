@@ -61,7 +61,7 @@ def read_pairs(files: CorpusFiles, *, meter: Meter | None = None) -> Iterator[tu
     """
     for path in files.paths:
         if not path.is_file():
-            raise DataError(f"{path}: no such file")
+            raise DataError(f"{path}: {'is a folder, not a text file' if path.is_dir() else 'no such file'}")
     empty = True
     for pair in _dispatch(files, meter or Meter()):
         empty = False

@@ -78,10 +78,22 @@ def write_evaluation_text(folder: Path, split: str, pairs: Iterable[tuple[str, s
 
 
 def read_evaluation_text(folder: Path, split: str) -> Iterator[tuple[str, str]]:
-    """Yield the pairs that ``TextWriter`` wrote."""
-    with (
-        text_path(folder, split, "source").open(encoding="utf-8", newline="\n") as sources,
-        text_path(folder, split, "target").open(encoding="utf-8", newline="\n") as targets,
-    ):
-        for source, target in zip(sources, targets, strict=True):
-            yield source[:-1], target[:-1]
+    """Yield the pairs that ``TextWriter`` wrote.
+
+    Raises:
+        DataError: a file is missing or was cut short since.
+    """
+    paths = text_path(folder, split, "source"), text_path(folder, split, "target")
+    try:
+        with (
+            paths[0].open(encoding="utf-8", newline="\n") as sources,
+            paths[1].open(encoding="utf-8", newline="\n") as targets,
+        ):
+            for source, target in zip(sources, targets, strict=True):
+                if not (source.endswith("\n") and target.endswith("\n")):
+                    raise ValueError
+                yield source[:-1], target[:-1]
+    except FileNotFoundError as error:
+        raise DataError(f"{error.filename}: no such file; run the prepare stage again") from None
+    except ValueError:  # half a character, half a line, or fewer lines on one side
+        raise DataError(f"{paths[0]} or {paths[1].name}: damaged; run the prepare stage again") from None

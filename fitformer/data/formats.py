@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def read_tmx(path: Path, source_language: str, target_language: str) -> Iterator
             raise DataError(f"{path}:{error.position[0]}: not well-formed XML ({error})") from None
         except DefusedXmlException:
             raise DataError(f"{path}: XML entities are not accepted in a translation memory") from None
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path}: damaged gzip file ({error})") from None
     if not count and found:
         languages = ", ".join(sorted(found))

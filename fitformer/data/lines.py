@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def read_lines(path: Path, *, meter: Meter | None = None) -> Generator[str, None
                 f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at column "
                 f"{error.start + 1}); convert the file, for example with iconv"
             ) from None
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path}:{number + 1}: damaged gzip file ({error})") from None
 
 

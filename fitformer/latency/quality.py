@@ -170,7 +170,7 @@ def check_useful(quality: Quality) -> None:
         f"{quality.baseline_mape:.2g} %, rank correlation {quality.kendall_tau:.2f} over {quality.num_samples} "
         "held-out architectures. The measured times hardly depend on the architecture: the device is too noisy (close "
         "other programs, raise measure.repeats), too few were measured (raise measure.architectures), or the space "
-        "holds nothing that costs time"
+        "holds nothing that costs time. Once that is changed, run again with --rerun measure"
     )
 
 

@@ -48,6 +48,8 @@ def prepare(run: Run) -> dict[str, Any]:
         licence=data.licence,
     )
     inputs = {**run.section("data", "prepare"), "files": _fingerprints(data.train, data.valid, data.test)}
+    if data.builtin == "numbers":  # a generated text is another one with another seed
+        inputs |= run.section("seed")
     return run.stage("prepare").perform(inputs, lambda folder: prepare_corpus(settings, folder))
 
 

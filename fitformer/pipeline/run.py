@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fitformer.data.evaluation import read_evaluation_text
 from fitformer.device import available_threads
 from fitformer.models import SuperTransformer, Transformer, TransformerConfig
 from fitformer.recipe import Recipe, Target, Training
@@ -94,11 +95,8 @@ def load_trained(run: Run, part: str) -> Transformer:
 
 
 def evaluation_texts(run: Run, split: str) -> tuple[list[str], list[str]]:
-    source, target = (
-        (run.prepared / f"{split}.{side}.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        for side in ("source", "target")
-    )
-    return source, target
+    pairs = list(read_evaluation_text(run.prepared, split))
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def part_of(target: Target | None) -> str:

@@ -49,18 +49,40 @@ def parse_recipe(
     return recipe if folder is None else _beside(recipe, folder)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML as it is, but a key given twice is an error: of two values one would be lost in silence."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key, _ in node.value:
+        if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+        if isinstance(key, yaml.ScalarNode):
+            seen.add(key.value)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
 def _yaml(text: str, where: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise RecipeError(f"{where}{line}: not valid YAML ({getattr(error, 'problem', error)})") from None
+    except ValueError as error:  # such as the 45th of a month: PyYAML reads dates itself
+        raise RecipeError(f"{where}: not valid YAML ({error})") from None
+    except RecursionError:
+        raise RecipeError(f"{where}: not valid YAML (an anchor that holds itself, or far too deep)") from None
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
-    if not equals or not key:
+    if not equals or not all(key.split(".")):
         raise RecipeError(f"--set {override}: expected section.key=value")
     *sections, last = key.split(".")
     for section in sections:

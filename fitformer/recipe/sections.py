@@ -10,8 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fitformer.space import Architecture, SearchSpace
 
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
+LEAST_SPACE = 5
+MOST = 2**31 - 1  # what every library below takes as a whole number
+MOST_SEED = 2**63 - 1
+MOST_THREADS = 1024
+MOST_BEAM = 1000
+MOST_PENALTY = 10.0
+
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Whole = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -20,7 +27,7 @@ FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 class Section(BaseModel):
     """Common behaviour: unknown keys are errors, values do not change after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Corpus(Section):
@@ -96,7 +103,7 @@ class Tokenizer(Section):
     """How subwords are chosen."""
     joint: bool = True
     """One model and vocabulary for both languages."""
-    vocab_size: Annotated[int, Field(ge=8)] | None = None
+    vocab_size: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Chosen from the size of the corpus unless given."""
     byte_fallback: bool = True
     """Spell characters that are not in the vocabulary as bytes, so that every script passes through."""
@@ -182,22 +189,22 @@ class Training(Section):
     """Stop after so many validations without a better loss; 0 = never."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bfloat16 products where the processor has them, else float32."""
-    threads: Whole = 0
+    threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """0 = all processors."""
 
 
 class Measure(Section):
     """How latency is measured and predicted."""
 
-    architectures: Annotated[int, Field(ge=8)] = 50
+    architectures: Annotated[int, Field(ge=8, le=MOST)] = 50
     """How many are timed; the smallest and the largest are among them."""
     warmup: Whole = 3
     """Untimed decodings before the timed ones."""
-    repeats: Annotated[int, Field(ge=3)] = 20
+    repeats: Annotated[int, Field(ge=3, le=MOST)] = 20
     """Timed decodings per architecture; a tenth is trimmed at either end."""
     batch_size: Count = 1
     """Sentences decoded together."""
-    beam: Count = 1
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAM)] = 1
     """1 = greedy."""
     source_length: Count | None = None
     """Tokens; the corpus's own median unless given."""
@@ -212,9 +219,9 @@ class Measure(Section):
 class Search(Section):
     """HAT's evolutionary search."""
 
-    population_size: Annotated[int, Field(ge=2)] = 125
+    population_size: Annotated[int, Field(ge=2, le=MOST)] = 125
     """Architectures per generation: parents, mutations and crossovers together."""
-    num_parents: Annotated[int, Field(ge=2)] = 25
+    num_parents: Annotated[int, Field(ge=2, le=MOST)] = 25
     """Best architectures that live on and have children."""
     num_mutations: Whole = 50
     """Children that are mutated copies of a parent."""
@@ -263,9 +270,9 @@ class Compress(Section):
 class Export(Section):
     """The bundle's own defaults for translating, and its checks."""
 
-    beam: Count = 4
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAM)] = 4
     """Hypotheses kept per sentence; 1 = greedy."""
-    length_penalty: float = 1.0
+    length_penalty: Annotated[float, Field(ge=-MOST_PENALTY, le=MOST_PENALTY)] = 1.0
     """Exponent of the length by which a hypothesis' log-probability is divided."""
     no_repeat_ngram: Whole = 0
     """No sequence of so many tokens occurs twice in an output; 0 = no such rule."""
@@ -273,14 +280,14 @@ class Export(Section):
     """Longest output: this times the source tokens, plus ``max_length_offset``."""
     max_length_offset: Whole = 10
     """See ``max_length_ratio``."""
-    check_sentences: Annotated[int, Field(ge=1)] = 200
+    check_sentences: Count = 200
     """Validation sentences that must decode to the same tokens in PyTorch and in the bundle."""
 
 
 class Device(Section):
     """A machine that runs the bundle; ``cpu`` is this one."""
 
-    threads: Count = 1
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     """Processor threads of the bundle."""
 
 
@@ -317,7 +324,7 @@ class Recipe(Section):
 
     name: FolderName
     """Names the run folder."""
-    seed: Whole = 1
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 1
     """All that is random follows from it."""
     data: Data
     prepare: Prepare = Prepare()
@@ -346,8 +353,29 @@ class Recipe(Section):
         for target in self.targets:
             if target.device not in self.devices:
                 raise ValueError(f"targets: device '{target.device}' is not under devices ({', '.join(self.devices)})")
-        self.search_space()  # both raise what is wrong with them
+            if self.space is None and target.latency.endswith("%"):
+                raise ValueError(
+                    f"targets: '{target.latency}' is a share of the space's largest architecture, and this recipe has "
+                    "no space; give a time such as '12ms'"
+                )
+        names = [target.name for target in self.targets]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"targets: {name} is given {names.count(name)} times")
+        longest = 2 * self.prepare.max_tokens  # what the model has positions for
+        for side in ("source_length", "target_length"):
+            length = getattr(self.measure, side)
+            if length is not None and length > longest:
+                raise ValueError(
+                    f"measure.{side}: {length} is more than the model can hold, {longest} (twice prepare.max_tokens)"
+                )
+        space = self.search_space()  # both raise what is wrong with them
         self.fixed_architecture()
+        if space is not None and space.size() < LEAST_SPACE:
+            raise ValueError(
+                f"space: holds {space.size()} architectures, and latencies are learned from at least {LEAST_SPACE}; "
+                "add choices, or give one 'architecture' instead"
+            )
         return self
 
     def search_space(self) -> SearchSpace | None:

@@ -6,6 +6,7 @@ and not a strange translation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ REQUIRED = {
     "decoding": dict,
     "files": dict,
 }
+PRECISIONS = ("fp32", "int8")
 COPY_AGAIN = "copy the bundle again or export it again"
 
 
@@ -129,7 +131,26 @@ def _read_facts(file: Path) -> dict[str, Any]:
         if not isinstance(facts.get(key), kind):
             state = "is missing" if key not in facts else f"is not of the type {kind.__name__}"
             raise BundleError(f"{file}: the key '{key}' {state}; {COPY_AGAIN}")
-    if facts["task"] not in TASKS:
-        hint = nearest(facts["task"], TASKS)
-        raise BundleError(f"{file}: task '{facts['task']}' is unknown{hint}; known are {', '.join(TASKS)}")
+    for key, known in (("task", TASKS), ("precision", PRECISIONS)):
+        if facts[key] not in known:
+            hint = nearest(facts[key], known)
+            raise BundleError(f"{file}: {key} '{facts[key]}' is unknown{hint}; known are {', '.join(known)}")
+    wrong = next(_wrong_values(facts), None)
+    if wrong is not None:
+        raise BundleError(f"{file}: {wrong}; {COPY_AGAIN}")
     return facts
+
+
+def _wrong_values(facts: dict[str, Any]) -> Iterator[str]:
+    """What is there but cannot be used, each in a few words."""
+    if facts["max_source_length"] < 2:
+        yield f"max_source_length {facts['max_source_length']} leaves no room for a token and the end of the sentence"
+    for key in ("max_positions", "source_vocab_size"):
+        value = facts["model"].get(key)
+        if not isinstance(value, int) or value < 2:
+            yield f"model: '{key}' is {value!r}, not a whole number of at least 2"
+    parts = (facts["graphs"], ("encoder", "decoder")), (facts["tokenizer"], ("source", "target"))
+    for entry, sides in parts:
+        for side in sides:
+            if entry.get(side) not in facts["files"]:
+                yield f"the file of the {side}, {entry.get(side)!r}, is not among 'files'"

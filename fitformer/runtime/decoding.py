@@ -27,6 +27,9 @@ from fitformer.errors import InputError
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NEVER_CHOSEN = (PAD, BOS)
 
+# Beyond these a beam takes all memory, and a power of a length is no longer a number.
+MOST_BEAM, MOST_PENALTY = 1000, 10.0
+
 # Finished rows are cut out of a greedy batch once this share of its rows is done: cutting copies every tensor
 # of the state, so doing it for each single row costs more than it saves.
 FINISHED_SHARE_TO_CUT = 0.25
@@ -82,6 +85,10 @@ class DecodeSettings:
             raise InputError(f"n_best: {self.n_best} is more than beam ({self.beam}); raise beam or lower n_best")
         if not (math.isfinite(self.length_penalty) and math.isfinite(self.max_length_ratio)):
             raise InputError("length_penalty and max_length_ratio: must be finite numbers")
+        if self.beam > MOST_BEAM:
+            raise InputError(f"beam: {self.beam} is too large, the most is {MOST_BEAM}")
+        if abs(self.length_penalty) > MOST_PENALTY:
+            raise InputError(f"length_penalty: {self.length_penalty} is not between -{MOST_PENALTY} and {MOST_PENALTY}")
         if self.max_length_ratio < 0:
             raise InputError(f"max_length_ratio: {self.max_length_ratio} is negative, the least is 0")
 

@@ -30,12 +30,11 @@ def score_translations(
         InputError: no lines, or not as many references as hypotheses.
     """
     from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
 
     _check(hypotheses, references)
     return {
         "bleu": _score(BLEU(), hypotheses, references, samples),
-        "chrf": _score(CHRF(), hypotheses, references, samples),
+        "chrf": _score(_chrf(), hypotheses, references, samples),
     }
 
 
@@ -113,6 +112,21 @@ def paired_bootstrap(
         "signature": str(signatures["BLEU"]),
         "samples": samples,
     }
+
+
+def _chrf() -> Any:
+    """sacreBLEU's chrF, whose scores here are always Python's floats.
+
+    Left alone it mixes them with NumPy's (a resample without a single common n-gram scores a plain 0.0), and then
+    fails to take their mean.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    class PlainCHRF(CHRF):
+        def _compute_f_score(self, statistics: list[int]) -> float:
+            return float(super()._compute_f_score(statistics))
+
+    return PlainCHRF()
 
 
 def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str], samples: int) -> dict[str, Any]:

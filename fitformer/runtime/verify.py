@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fitformer.device import device_card
-from fitformer.errors import NotPossibleError
+from fitformer.errors import BundleError, NotPossibleError
 from fitformer.rundir import sha256
-from fitformer.runtime.bundle import COPY_AGAIN, Bundle
+from fitformer.runtime.bundle import COPY_AGAIN, FACTS_FILE, Bundle
 from fitformer.runtime.decoding import EOS, DecodeSettings, StepModel, greedy
 from fitformer.runtime.lines import one_line
 from fitformer.runtime.timing import Timing, time_model
 from fitformer.runtime.translator import pad_batch
 
 LATENCY_TRIES = 3
+# What each record must hold for a check.
+Kinds = dict[str, type | tuple[type, ...]]
+GOLDEN: Kinds = {"source": str, "source_ids": list, "target_ids": list, "text": str}
+LATENCY: Kinds = {"latency_ms": (int, float), "source_length": int, "target_length": int}
 
 
 def golden_target(
@@ -49,14 +53,15 @@ def verify(
         limit to keep), ``device``.
     Raises:
         NotPossibleError: something differs; the message lists it.
+        BundleError: a record cannot be read.
     """
+    golden, latency_records = _records(bundle, "golden", GOLDEN), _records(bundle, "latency", LATENCY)
     problems = _changed_files(bundle)
     if problems:
         raise NotPossibleError(f"{bundle.path}: " + "; ".join(problems) + f"; {COPY_AGAIN}")
-    golden = bundle.facts.get("golden", [])
     problems += _golden_problems(bundle, golden, threads or 1)
     latency = []
-    for record in bundle.facts.get("latency", []):
+    for record in latency_records:
         facts = _measure_again(bundle, record, threads, time_it)
         latency.append(facts)
         if facts["kept"] is False:
@@ -72,6 +77,18 @@ def verify(
         "latency": latency,
         "device": device_card(threads or 1),
     }
+
+
+def _records(bundle: Bundle, key: str, kinds: Kinds) -> list[dict[str, Any]]:
+    where, records = bundle.path / FACTS_FILE, bundle.facts.get(key, [])
+    if not isinstance(records, list):
+        raise BundleError(f"{where}: the key '{key}' is not of the type list; {COPY_AGAIN}")
+    for number, record in enumerate(records, start=1):
+        values = record if isinstance(record, dict) else {}
+        for name, kind in kinds.items():
+            if not isinstance(values.get(name), kind):
+                raise BundleError(f"{where}: {key} {number}: '{name}' is missing or of the wrong type; {COPY_AGAIN}")
+    return records
 
 
 def _changed_files(bundle: Bundle) -> list[str]:

@@ -99,11 +99,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = stream.metadata() or {}
         return load_file(path), json.loads(metadata.get("json", "{}"))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{path}: no such file; use --rerun for the stage that made it") from None
     except (SafetensorError, ValueError, OSError) as error:
-        raise InputError(
-            f"{path}: damaged ({error}); delete it to lose only this stage's progress, or use --rerun"
-        ) from None
+        # A finished stage is not done again for want of its weights, an unfinished one begins anew without its state.
+        way_out = "delete it to begin this training anew, or " if path.name == STATE else ""
+        raise InputError(f"{path}: damaged ({error}); {way_out}use --rerun for the stage that made it") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

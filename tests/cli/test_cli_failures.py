@@ -35,6 +35,8 @@ Command = Callable[..., Any]
         (OSError(errno.EIO, "Input/output error", "x"), 1, "error: x: input/output error"),
         (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), 2, "pip install 'fitformer[fit]'"),
         (MemoryError(), 1, "error: not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9"), 1, "error: not enough memory"),
+        (OSError(errno.EBADF, "Bad file descriptor"), 1, "error: standard input or output is closed"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )

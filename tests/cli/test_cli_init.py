@@ -44,10 +44,13 @@ def test_every_meaning_stands_in_it(tmp_path: Path) -> None:
 
     def check(model: type[BaseModel]) -> None:
         for name, field in model.model_fields.items():
-            meaning = " ".join((field.description or "").replace("``", "").split())
-            assert meaning in text, name
-            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-                check(field.annotation)
+            section = field.annotation
+            is_section = isinstance(section, type) and issubclass(section, BaseModel)
+            # A section says itself what it is about, above its settings.
+            meaning = (section.__doc__ if is_section else field.description) or ""
+            assert " ".join(meaning.replace("``", "").split()) in text, name
+            if is_section:
+                check(section)
 
     check(Recipe)
 

@@ -167,12 +167,15 @@ def test_a_line_that_is_not_utf8_is_named_and_nothing_is_written(
         (["-i", "nowhere.txt"], "nowhere.txt: no such file"),
         (["-i", "."], "is a folder"),
         (["-i", "broken.gz"], "broken.gz: not a whole gzip file"),
+        (["-i", "flipped.gz"], "flipped.gz: not a whole gzip file"),
         (["-o", "nowhere/out.txt"], "the folder nowhere does not exist"),
         (["-o", "."], "is a folder"),
         (["--beam", "0"], "--beam"),
         (["--beam", "zero"], "'zero'"),
         (["--n-best", "4", "--beam", "2"], "n_best: 4 is more than beam (2)"),
         (["--threads", "0"], "--threads"),
+        (["--threads", "100000"], "--threads"),
+        (["--beam", "100000"], "beam: 100000 is too large"),
         (["--length-penalty", "nan"], "length_penalty"),
         (["--beem", "2"], "did you mean '--beam'?"),
     ],
@@ -187,6 +190,9 @@ def test_wrong_options_are_one_line_that_names_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broken.gz").write_bytes(b"no gzip")
+    flipped = bytearray(gzip.compress(bytes(range(256)) * 9))
+    flipped[20] ^= 255
+    Path("flipped.gz").write_bytes(flipped)
     bundle = make_bundle()
     before = sorted(tmp_path.iterdir())
     assert named in refusal(2, "translate", bundle, *options, stdin="da")
@@ -307,3 +313,24 @@ def test_output_is_utf8_whatever_the_locale(shell: Command, make_bundle: MakeBun
     assert done.stdout == source.read_bytes()
     document = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True).stdout
     assert json.loads(document)["translations"][0]["outputs"][0]["text"] == source.read_text(encoding="utf-8").strip()
+
+
+def test_an_empty_file_gives_an_empty_output_and_no_message(
+    cli: Command, make_bundle: MakeBundle, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.txt").touch()
+    result = cli("translate", make_bundle(), "-i", tmp_path / "empty.txt")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("closed", "code"), [("<&-", 1), (">&-", 1), ("2>&-", 0)])
+def test_a_closed_standard_stream_is_no_traceback(
+    make_bundle: MakeBundle, tmp_path: Path, closed: str, code: int
+) -> None:
+    (tmp_path / "in.txt").write_text("ich\n")
+    words = [sys.executable, "-m", "fitformer", "translate", str(make_bundle())]
+    script = f'"$@" {"<in.txt" if closed != "<&-" else ""} {closed}'
+    done = subprocess.run(["sh", "-c", script, "sh", *words], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == code
+    assert done.stderr in ([b""] if closed == "2>&-" else [b"error: standard input or output is closed\n"])
+    assert done.stdout == (b"ich\n" if code == 0 else b"")

@@ -167,6 +167,22 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
         list(read_pairs(parallel(path, path)))
 
 
+@pytest.mark.parametrize("format", ["parallel", "tmx"])
+def test_a_gzip_file_with_a_flipped_byte_is_named(tmp_path: Path, format: str) -> None:
+    path = write(tmp_path / "a.gz", "".join(f"text number {number}\n" for number in range(1000)))
+    content = bytearray(path.read_bytes())
+    content[20] ^= 255
+    path.write_bytes(content)
+    corpus = parallel(path, path) if format == "parallel" else CorpusFiles("tmx", "en", "de", files=(path,))
+    with pytest.raises(DataError, match=r"a\.gz.*: damaged gzip file"):
+        list(read_pairs(corpus))
+
+
+def test_a_folder_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder, not a text file"):
+        list(read_pairs(parallel(tmp_path, tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("format", "text", "message"),
     [

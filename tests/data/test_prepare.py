@@ -17,6 +17,7 @@ from fitformer.data.arrays import TokenArrays
 from fitformer.data.builtin import BuiltinCorpus
 from fitformer.data.cleaning import Cleaner, CleaningSettings
 from fitformer.data.corpus import CorpusFiles
+from fitformer.data.evaluation import TextWriter, read_evaluation_text
 from fitformer.data.normalise import comparison_form
 from fitformer.data.prepare import PrepareSettings, prepare
 from fitformer.data.spool import assigned_pairs, choose, fill_spool
@@ -282,3 +283,18 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_impossible_prepare_setting_is_named(setting: str, value: int) -> None:
     with pytest.raises(InputError, match=f"{setting}: {value}"):
         quiet(BuiltinCorpus("numbers"), **{setting: value})
+
+
+@pytest.mark.parametrize("cut", [1, 3, 12])
+def test_an_evaluation_text_that_was_cut_short_is_named(tmp_path: Path, cut: int) -> None:
+    with TextWriter(tmp_path, "test") as writer:
+        for i in range(3):
+            writer.add(f"line {i}", f"Zeile {i} \u00e4\u00e4")
+    assert len(list(read_evaluation_text(tmp_path, "test"))) == 3
+    path = tmp_path / "test.target.txt"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(DataError, match=r"test\.target\.txt: damaged; run the prepare stage again"):
+        list(read_evaluation_text(tmp_path, "test"))
+    path.unlink()
+    with pytest.raises(DataError, match=r"test\.target\.txt: no such file"):
+        list(read_evaluation_text(tmp_path, "test"))

@@ -23,6 +23,7 @@ SPACE_RECIPE: dict[str, Any] = {
     "space": "small",
     "targets": [{"device": "cpu", "latency": "50%"}],
 }
+ONE_ARCHITECTURE = {name: 2 if name.endswith("dim") else 1 for name in SearchSpace.preset("small").to_dict()}
 FILES_RECIPE: dict[str, Any] = {
     "name": "test",
     "data": {
@@ -161,6 +162,21 @@ def test_a_misspelt_key_hides_the_missing_right_one() -> None:
         ("space", ["small"], "space: ['small'] is not allowed"),
         ("space", {"encoder_ffn_dims": [8]}, "space.encoder_ffn_dims: no such dimension (did you mean"),
         ("space", {"encoder_ffn_dim": [8]}, "space.encoder_embed_dim: missing"),
+        ("space", ONE_ARCHITECTURE, "space: holds 1 architectures, and latencies are learned from at least 5"),
+        ("targets", [{"latency": "5ms"}] * 2, "targets: cpu@5ms is given 2 times"),
+        ("measure.target_length", 513, "measure.target_length: 513 is more than the model can hold, 512"),
+        ("seed", 2**63, f"seed: {2**63} is not allowed; input should be less than or equal to"),
+        ("supernet.updates", 10**12, "supernet.updates: 1000000000000 is not allowed"),
+        ("prepare.tokenizer.vocab_size", 10**13, "prepare.tokenizer.vocab_size: 10000000000000 is not allowed"),
+        ("supernet.threads", 100_000, "supernet.threads: 100000 is not allowed"),
+        ("devices", {"cpu": {"threads": 100_000}}, "devices.cpu.threads: 100000 is not allowed"),
+        (
+            "supernet.learning_rate",
+            float("inf"),
+            "supernet.learning_rate: inf is not allowed; input should be a finite",
+        ),
+        ("export.length_penalty", float("nan"), "export.length_penalty: nan is not allowed"),
+        ("export.beam", 10**6, "export.beam: 1000000 is not allowed"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(path: str, value: Any, message: str) -> None:
@@ -384,3 +400,35 @@ def test_the_defaults_are_those_of_hat_where_hat_has_them() -> None:
     search = parse_recipe(SPACE_RECIPE).search
     assert (search.population_size, search.num_parents, search.num_generations) == (125, 25, 30)
     assert (search.num_mutations, search.mutation_prob, search.num_crossovers) == (50, 0.3, 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nname: a\nseed: 2\n", r"recipe\.yaml:3: not valid YAML \('seed' is given twice\)"),
+        ("supernet:\n  updates: 1\n  updates: 2\n", r"recipe\.yaml:3: .*'updates' is given twice"),
+        ("name: 2024-13-45\n", r"recipe\.yaml: not valid YAML \(month must be in 1\.\.12"),
+        ("name: &x [*x]\n", r"recipe\.yaml.*: not valid YAML"),
+        ("name: " + "[" * 5000, r"recipe\.yaml.*: not valid YAML"),
+        ("name: !!python/object:os.system x\n", r"recipe\.yaml:1: not valid YAML"),
+    ],
+)
+def test_text_that_yaml_itself_stumbles_over_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=message) as caught:
+        load_recipe(tmp_path / "recipe.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_merged_section_may_be_changed_in_part(tmp_path: Path) -> None:
+    text = yaml.safe_dump(SPACE_RECIPE)
+    text += "supernet: &training {updates: 7, warmup: 3}\ntrain:\n  <<: *training\n  warmup: 5\n"
+    (tmp_path / "recipe.yaml").write_text(text)
+    recipe = load_recipe(tmp_path / "recipe.yaml")
+    assert (recipe.train.updates, recipe.train.warmup, recipe.supernet.warmup) == (7, 5, 3)
+
+
+def test_a_share_of_the_largest_needs_a_space() -> None:
+    data = {**FILES_RECIPE, "targets": [{"device": "cpu", "latency": "50%"}]}
+    assert "'50%' is a share of the space's largest architecture" in refuse(data)
+    assert parse_recipe({**data, "targets": [{"device": "cpu", "latency": "5ms"}]}).targets[0].latency == "5ms"

@@ -124,3 +124,18 @@ def test_word_tokenizer_keeps_known_words_and_marks_unknown_ones(tmp_path: Path)
     assert tokenizer.vocab_size == 6
     assert tokenizer.encode(["b  a", "", "<pad> </s> c"]) == [[5, 4], [], [1, 1, 1]]
     assert tokenizer.decode([5, 1, 4, 3, 0]) == "b <unk> a"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model": {"max_positions": "x", "source_vocab_size": 9}}, "model: 'max_positions' is 'x'"),
+        ({"model": {"max_positions": 64}}, "model: 'source_vocab_size' is None"),
+        ({"max_source_length": 0}, "max_source_length 0 leaves no room"),
+        ({"precision": "fp8"}, "precision 'fp8' is unknown"),
+        ({"files": {}}, "the file of the encoder, 'encoder.onnx', is not among 'files'"),
+        ({"tokenizer": {"kind": "words"}}, "the file of the source, None, is not among 'files'"),
+    ],
+)
+def test_facts_that_cannot_be_used_are_named(make_bundle: MakeBundle, changes: dict[str, Any], named: str) -> None:
+    assert named in refusal(make_bundle(**changes))

@@ -260,6 +260,9 @@ def test_length_cap_follows_the_source_and_never_passes_the_limit() -> None:
         ("no_repeat_ngram", -1),
         ("min_length", -1),
         ("max_length_ratio", -1.0),
+        ("beam", 10**6),
+        ("length_penalty", 1e308),
+        ("length_penalty", -11.0),
     ],
 )
 def test_impossible_settings_are_named(setting: str, value: Any) -> None:

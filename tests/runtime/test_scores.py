@@ -83,3 +83,10 @@ def test_lowercase_tokenise_gives_the_official_multi30k_files(language: str, dif
     assert len(made) == len(official)
     # sacremoses may leave a space at the end of a line, which no scorer sees.
     assert sum(ours.split() != theirs.split() for ours, theirs in zip(made, official, strict=True)) <= differing
+
+
+def test_a_test_set_of_which_some_resamples_share_nothing_is_scored(recwarn: pytest.WarningsRecorder) -> None:
+    """sacreBLEU's chrF mixes number types there and cannot take their mean."""
+    scores = score_translations(["same words here", "", "x"], ["same words here", "other", "y"], samples=200)
+    assert scores["chrf"]["interval"][0] < scores["chrf"]["score"] < scores["chrf"]["interval"][1]
+    assert "nc:6" in scores["chrf"]["signature"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fitformer.device import device_card
-from fitformer.errors import InputError, NotPossibleError
+from fitformer.errors import BundleError, InputError, NotPossibleError
 from fitformer.runtime.bundle import Bundle
 from fitformer.runtime.decoding import DecodeSettings
 from fitformer.runtime.evaluate import evaluate
@@ -140,3 +140,17 @@ def test_evaluation_of_files_that_do_not_pair_up_counts_both(make_bundle: MakeBu
         evaluate(bundle, ["a", "b"], ["a"])
     with pytest.raises(InputError, match="no lines"):
         evaluate(bundle, [], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"golden": 3}, "the key 'golden' is not of the type list"),
+        ({"golden": [{"source": "a"}]}, "golden 1: 'source_ids' is missing"),
+        ({"latency": [3]}, "latency 1: 'latency_ms' is missing"),
+        ({"latency": [{"latency_ms": 1, "source_length": "2"}]}, "latency 1: 'source_length' is missing or of the"),
+    ],
+)
+def test_records_that_cannot_be_read_are_named(make_bundle: MakeBundle, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(BundleError, match=named):
+        verify(Bundle.load(make_bundle(**changes)))

@@ -288,3 +288,12 @@ def test_a_continued_log_drops_what_came_after_the_state(tmp_path: Path) -> None
 
 def test_a_log_that_was_never_begun_is_empty(tmp_path: Path) -> None:
     assert read_log(tmp_path) == []
+
+
+def test_only_a_damaged_state_is_to_be_deleted(tmp_path: Path) -> None:
+    """A finished stage is not done again because its weights are gone."""
+    for name, hint in ((STATE, True), (WEIGHTS, False)):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(InputError, match=r"damaged .* use --rerun") as caught:
+            read_tensors(tmp_path / name)
+        assert ("delete it" in str(caught.value)) == hint
