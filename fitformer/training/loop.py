@@ -123,7 +123,8 @@ class Trainer:
         if loss != loss or loss == float("inf"):
             raise NotPossibleError(
                 f"{self.title}: the loss is no longer a number at update {self.position.update}; "
-                f"lower learning_rate ({self.settings.learning_rate}) or raise warmup ({self.settings.warmup})"
+                f"lower learning_rate ({self.settings.learning_rate}) or raise warmup ({self.settings.warmup}), "
+                f"then --rerun {self.title.split()[0]}"
             )
         self._sum_loss += loss
         self._sum_tokens += tokens
