@@ -19,14 +19,15 @@ PACKAGE = Path(fitformer.__file__).parent
 # there: within it everything may use `errors`, and a recipe holds a space.
 LINES = [
     {"errors"},
-    {"device", "progress", "rundir", "space"},
+    {"cost", "device", "progress", "rundir", "space"},
     {"recipe", "stages"},
     {"runtime"},
     {"data", "models"},
     {"export"},
     {"tasks"},
     {"training"},
-    {"compress", "latency", "report", "search", "serve"},
+    {"compress", "distillation", "latency", "report", "search", "serve"},
+    {"hat"},
     {"pipeline"},
     {"cli"},
     {"__init__", "__main__"},  # the public names, loaded when they are used
@@ -34,17 +35,20 @@ LINES = [
 HEIGHT = {room: height for height, line in enumerate(LINES) for room in line}
 # Third-party modules of the extra `fit`, by the rooms that may use them.
 CONFINED = {
-    "torch": {"models", "tasks", "training", "export", "compress", "pipeline"},
+    "torch": {"models", "tasks", "training", "export", "compress", "distillation", "hat", "pipeline"},
+    "accelerate": {"training"},
+    "transformers": {"distillation"},
+    "subword_nmt": {"runtime", "data"},
     "safetensors": {"training"},
     "tensorboardX": {"training"},
     "onnx": {"export"},
     "onnxruntime": {"runtime"},
     "pydantic": {"recipe", "cli"},
-    "yaml": {"recipe", "space", "report", "pipeline", "cli"},
+    "yaml": {"recipe", "space", "report", "hat", "pipeline", "cli"},
     "plotly": {"report"},
 }
 FIT_ONLY = ["torch", "onnx", "pydantic", "yaml", "safetensors", "sklearn", "scipy", "plotly", "tensorboardX"]
-FIT_ONLY += ["polib", "defusedxml", "sacremoses"]
+FIT_ONLY += ["polib", "defusedxml", "sacremoses", "subword_nmt", "accelerate", "transformers"]
 BASE = ["sentencepiece", "sacrebleu", "typer", "rich", "click"]
 
 Import = tuple[str, str, int]  # importing file, imported module, line

@@ -1,196 +1,30 @@
-"""The sections of a recipe. Every field has its meaning as a string below it: that is the reference for users."""
+"""The recipe and its sections. Every field has its meaning as a string below it: that is the reference for users."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from fitformer.recipe.learning import Model, Train, Training
+from fitformer.recipe.section import (
+    MOST,
+    MOST_BEAM,
+    MOST_PENALTY,
+    MOST_SEED,
+    MOST_THREADS,
+    Count,
+    FolderName,
+    Positive,
+    Section,
+    Share,
+    Whole,
+)
+from fitformer.recipe.text import Data, Prepare
 from fitformer.space import Architecture, SearchSpace
 
 LEAST_SPACE = 5
-MOST = 2**31 - 1  # what every library below takes as a whole number
-MOST_SEED = 2**63 - 1
-MOST_THREADS = 1024
-MOST_BEAM = 1000
-MOST_PENALTY = 10.0
-
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Whole = Annotated[int, Field(ge=0, le=MOST)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-
-
-class Section(BaseModel):
-    """Common behaviour: unknown keys are errors, values do not change after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class Corpus(Section):
-    """Text pairs: ``source`` and ``target`` files of parallel lines, or ``files`` that hold both sides."""
-
-    source: tuple[Path, ...] = ()
-    """Files of source lines, plain or .gz; one or a list."""
-    target: tuple[Path, ...] = ()
-    """Files of target lines, in the order of ``source``."""
-    files: tuple[Path, ...] = ()
-    """Files with both sides: .tsv, .jsonl, .po or .tmx, plain or .gz."""
-    source_field: str | None = None
-    """Key (JSONL) or column (TSV) of the source."""
-    target_field: str | None = None
-    """Key (JSONL) or column (TSV) of the target."""
-
-    @field_validator("source", "target", "files", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str | Path) else value
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Corpus:
-        if bool(self.files) == bool(self.source or self.target):
-            raise ValueError("give either source and target files, or files that hold both")
-        if len(self.source) != len(self.target):
-            raise ValueError(f"{len(self.source)} source files and {len(self.target)} target files must be as many")
-        return self
-
-    @property
-    def format(self) -> str:
-        """``parallel``, ``tsv``, ``jsonl``, ``po`` or ``tmx``, by the file's ending."""
-        if not self.files:
-            return "parallel"
-        return self.files[0].name.removesuffix(".gz").rpartition(".")[2].lower()
-
-
-class Data(Section):
-    """What is translated, and from which text the model learns."""
-
-    task: Literal["translation"] = "translation"
-    """What the model does."""
-    source_language: str
-    """Code of the language that is read, such as ``en``."""
-    target_language: str
-    """Code of the language that is written, such as ``de``."""
-    builtin: Literal["homeassistant", "numbers"] | None = None
-    """A corpus that fitformer knows how to get, instead of ``train``."""
-    builtin_pairs: Count = 20_000
-    """Size of the generated corpus ``numbers``."""
-    train: Corpus | None = None
-    """Your training pairs."""
-    valid: Corpus | None = None
-    """Without it, ``held_out_pairs`` are held out of the training pairs."""
-    test: Corpus | None = None
-    """Without it, ``held_out_pairs`` are held out of the training pairs."""
-    held_out_pairs: Count | None = None
-    """By default a twentieth of the training pairs, at most 1000."""
-    licence: str = "not stated"
-    """Licence of the training text, written into the bundle."""
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Data:
-        if (self.builtin is None) == (self.train is None):
-            raise ValueError("give either 'train' (your files) or 'builtin' (a corpus by name)")
-        return self
-
-
-class Tokenizer(Section):
-    """The subword model (SentencePiece)."""
-
-    kind: Literal["unigram", "bpe"] = "unigram"
-    """How subwords are chosen."""
-    joint: bool = True
-    """One model and vocabulary for both languages."""
-    vocab_size: Annotated[int, Field(ge=8, le=MOST)] | None = None
-    """Chosen from the size of the corpus unless given."""
-    byte_fallback: bool = True
-    """Spell characters that are not in the vocabulary as bytes, so that every script passes through."""
-    character_coverage: Annotated[float, Field(ge=0.9, le=1.0)] = 0.9995
-    """Share of the characters of the text that get a piece of their own."""
-    user_defined_symbols: tuple[str, ...] = ()
-    """Strings that are always one piece."""
-    placeholders: bool = True
-    """Keep ``{name}``, ``%s``, ``<b>`` and their like whole."""
-
-
-class Cleaning(Section):
-    """Which training pairs are left out."""
-
-    max_words: Count = 200
-    """Longest side of a pair, in words."""
-    max_characters: Count = 1500
-    """Longest side of a pair, in characters."""
-    max_ratio: Annotated[float, Field(ge=1.0)] = 3.0
-    """Largest ratio of the lengths of the two sides."""
-    drop_duplicates: bool = True
-    """Keep the first of equal pairs only."""
-    drop_evaluation_sources: bool = True
-    """Drop a training pair whose source is in the validation or test set."""
-
-
-class Prepare(Section):
-    """Cleaning and subwords."""
-
-    tokenizer: Tokenizer = Tokenizer()
-    """The subword model."""
-    cleaning: Cleaning = Cleaning()
-    """Which pairs are left out."""
-    max_tokens: Count = 256
-    """Longest side of a training pair, in tokens; also the longest piece translated at once."""
-
-
-class Model(Section):
-    """What is the same for every architecture."""
-
-    pre_norm: bool = True
-    """Normalise before each sublayer (trains more easily) instead of after it (HAT)."""
-    share_embeddings: Literal["all", "decoder", "none"] | None = None
-    """Which tables are one; by default ``all`` with a joint vocabulary, else ``decoder`` (target and output)."""
-
-
-class Training(Section):
-    """How a model is trained; the same loop serves the SuperTransformer and single models."""
-
-    updates: Count = 5000
-    """Optimizer steps."""
-    batch_tokens: Count = 1024
-    """Padded tokens of the longer side per batch. Small batches learn most per second on a CPU."""
-    accumulate: Count = 1
-    """Batches per update."""
-    learning_rate: Positive = 2.0e-3
-    """The highest rate, reached after the warm-up."""
-    warmup: Whole = 400
-    """Updates in which the rate rises linearly."""
-    schedule: Literal["cosine", "inverse_sqrt", "linear", "constant"] = "cosine"
-    """How the rate falls after the warm-up."""
-    final_learning_rate: Annotated[float, Field(ge=0.0)] = 1.0e-6
-    """Where the cosine and linear schedules end."""
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    """Adam's decay of the gradient's mean and square."""
-    epsilon: Positive = 1.0e-8
-    """Adam's guard against division by zero."""
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
-    """Decoupled."""
-    clip_norm: Annotated[float, Field(ge=0.0)] = 1.0
-    """Largest norm of the whole gradient; 0 = never clipped."""
-    dropout: Share = 0.1
-    """At the SuperTransformer's width; narrower models drop less in proportion."""
-    attention_dropout: Share = 0.0
-    """On attention weights, not scaled with the width; above 0 it costs the fused kernel on a CPU."""
-    label_smoothing: Share = 0.1
-    """Share of the probability spread over the whole vocabulary."""
-    validate_every: Count = 500
-    """Updates between two validations."""
-    average_last: Count = 1
-    """Weights averaged at the end: snapshots of the last validations."""
-    patience: Whole = 0
-    """Stop after so many validations without a better loss; 0 = never."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """``auto``: bfloat16 products where the processor has them, else float32."""
-    threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
-    """0 = all processors."""
 
 
 class Measure(Section):
@@ -249,13 +83,6 @@ class Search(Section):
                 f"({parts})"
             )
         return self
-
-
-class Train(Training):
-    """Training of the found (or given) architecture."""
-
-    start: Literal["inherited", "scratch"] = "inherited"
-    """From the SuperTransformer's weights, or from new ones."""
 
 
 class Compress(Section):
@@ -333,7 +160,7 @@ class Recipe(Section):
     """A preset's name or a mapping of choices."""
     architecture: str | dict[str, Any] | None = None
     """A fixed architecture instead of a space: supernet, measure and search are skipped."""
-    devices: dict[FolderName, Device] = {"cpu": Device()}
+    devices: dict[FolderName, Device] = Field(default={"cpu": Device()})
     """The machines to fit to."""
     targets: tuple[Target, ...] = ()
     """Devices with their limits; each ends in a bundle of its own."""

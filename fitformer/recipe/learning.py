@@ -1,0 +1,68 @@
+"""Recipe sections about learning: what all models share, and how the SuperTransformer and the found model train."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fitformer.recipe.section import MOST_THREADS, Count, Positive, Section, Share, Whole
+
+
+class Model(Section):
+    """What is the same for every architecture."""
+
+    pre_norm: bool = True
+    """Normalise before each sublayer (trains more easily) instead of after it (HAT)."""
+    share_embeddings: Literal["all", "decoder", "none"] | None = None
+    """Which tables are one; by default ``all`` with a joint vocabulary, else ``decoder`` (target and output)."""
+
+
+class Training(Section):
+    """How a model is trained; the same loop serves the SuperTransformer and single models."""
+
+    updates: Count = 5000
+    """Optimizer steps."""
+    batch_tokens: Count = 1024
+    """Padded tokens of the longer side per batch. Small batches learn most per second on a CPU."""
+    accumulate: Count = 1
+    """Batches per update."""
+    learning_rate: Positive = 2.0e-3
+    """The highest rate, reached after the warm-up."""
+    warmup: Whole = 400
+    """Updates in which the rate rises linearly."""
+    schedule: Literal["cosine", "inverse_sqrt", "linear", "constant"] = "cosine"
+    """How the rate falls after the warm-up."""
+    final_learning_rate: Annotated[float, Field(ge=0.0)] = 1.0e-6
+    """Where the cosine and linear schedules end."""
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    """Adam's decay of the gradient's mean and square."""
+    epsilon: Positive = 1.0e-8
+    """Adam's guard against division by zero."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled."""
+    clip_norm: Annotated[float, Field(ge=0.0)] = 1.0
+    """Largest norm of the whole gradient; 0 = never clipped."""
+    dropout: Share = 0.1
+    """At the SuperTransformer's width; narrower models drop less in proportion."""
+    attention_dropout: Share = 0.0
+    """On attention weights, not scaled with the width; above 0 it costs the fused kernel on a CPU."""
+    label_smoothing: Share = 0.1
+    """Share of the probability spread over the whole vocabulary."""
+    validate_every: Count = 500
+    """Updates between two validations."""
+    average_last: Count = 1
+    """Weights averaged at the end: snapshots of the last validations."""
+    patience: Whole = 0
+    """Stop after so many validations without a better loss; 0 = never."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """``auto``: bfloat16 products where the processor has them, else float32."""
+    threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
+    """0 = all processors."""
+
+
+class Train(Training):
+    """Training of the found (or given) architecture."""
+
+    start: Literal["inherited", "scratch"] = "inherited"
+    """From the SuperTransformer's weights, or from new ones."""
