@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,15 @@ DONE, STARTED = "done.json", "started.json"
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a run; ``part`` is the device or target for stages that have one per device or target."""
+    """One stage of a run; ``part`` is the device or target for stages that have one per device or target.
+
+    ``defaults`` are the default settings by section: what a stage did with settings that its version did not know yet.
+    """
 
     run: Path
     name: str
     part: str = ""
+    defaults: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -111,7 +115,7 @@ class Stage:
         return facts
 
     def _refuse_changes(self, inputs: dict[str, Any], record: str) -> None:
-        before = self._record(record)["inputs"]
+        before = _filled(self._record(record)["inputs"], self.defaults, inputs)
         for key in [*inputs, *before]:
             if before.get(key) != inputs.get(key):
                 name, old, new = _first_difference(key, before.get(key), inputs.get(key))
@@ -159,6 +163,15 @@ def locked(run: Path) -> Iterator[None]:
                 f"{run}: another fitformer process works in this folder; wait or use --run"
             ) from None
         yield
+
+
+def _filled(old: Any, defaults: Any, new: Any) -> Any:
+    """The inputs of an older version, with the defaults of the settings that came later and are asked for now."""
+    if not all(isinstance(value, dict) for value in (old, defaults, new)):
+        return old
+    known = {key: _filled(value, defaults.get(key), new.get(key)) for key, value in old.items()}
+    later = {key: defaults[key] for key in new if key in defaults and key not in old}
+    return known | later
 
 
 def _first_difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:

@@ -316,3 +316,17 @@ def test_a_truncated_record_says_how_to_go_on(tmp_path: Path, name: str) -> None
     (stage.folder / name).write_text('{"inp')
     with pytest.raises(InputError, match=rf"{name}: not a whole JSON file .*; use --rerun search"):
         stage.perform(INPUTS, never)
+
+
+def test_a_setting_that_an_older_version_did_not_know_had_its_default(tmp_path: Path) -> None:
+    Stage(tmp_path, "train").perform({"train": {"updates": 5}}, lambda folder: {})
+    newer = Stage(tmp_path, "train", defaults={"train": {"updates": 9, "teacher": None}, "cost": {"watts": 65}})
+    assert newer.perform({"train": {"updates": 5, "teacher": None}}, fail) == {}
+    with pytest.raises(InputError, match=r"train.teacher: is 'x', but train was finished with None"):
+        newer.perform({"train": {"updates": 5, "teacher": "x"}}, fail)
+    with pytest.raises(InputError, match=r"train.updates: is 9, but train was finished with 5"):
+        newer.perform({"train": {"updates": 9, "teacher": None}}, fail)
+
+
+def fail(folder: Path) -> dict[str, object]:
+    raise AssertionError("done before, so it must not be done again")

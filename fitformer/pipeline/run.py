@@ -32,7 +32,7 @@ class Run:
 
     def stage(self, name: str, part: str = "") -> Stage:
         """The stage ``name``, of a device or target where it has parts."""
-        return Stage(self.path, name, part)
+        return Stage(self.path, name, part, self.recipe.defaults())
 
     @property
     def prepared(self) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_jsonable_python
 
 MOST = 2**31 - 1  # what every library below takes as a whole number
 MOST_SEED = 2**63 - 1
@@ -23,3 +24,15 @@ class Section(BaseModel):
     """Common behaviour: unknown keys are errors, values do not change after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The JSON form of all settings that have a default, those of sections that cannot stand alone included."""
+        found: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            section = field.annotation
+            if isinstance(section, type) and issubclass(section, Section):
+                found[name] = section.defaults()
+            elif not field.is_required():
+                found[name] = to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))
+        return found

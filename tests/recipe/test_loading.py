@@ -432,3 +432,11 @@ def test_a_share_of_the_largest_needs_a_space() -> None:
     data = {**FILES_RECIPE, "targets": [{"device": "cpu", "latency": "50%"}]}
     assert "'50%' is a share of the space's largest architecture" in refuse(data)
     assert parse_recipe({**data, "targets": [{"device": "cpu", "latency": "5ms"}]}).targets[0].latency == "5ms"
+
+
+def test_defaults_are_those_of_a_recipe_that_sets_nothing() -> None:
+    """What older runs are taken to have done with settings that came later must be what new runs do."""
+    dumped, defaults = parse_recipe(copy.deepcopy(SPACE_RECIPE)).model_dump(mode="json"), Recipe.defaults()
+    for given in SPACE_RECIPE:
+        dumped.pop(given), defaults.pop(given, None)
+    assert defaults == dumped
