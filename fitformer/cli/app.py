@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fitformer import __version__
 from fitformer.cli.compare import compare
@@ -21,14 +20,16 @@ from fitformer.cli.devices import devices
 from fitformer.cli.evaluate import evaluate
 from fitformer.cli.failures import USAGE_ERROR, report_failure
 from fitformer.cli.fit import STAGE_HELP, fit, stage_command
+from fitformer.cli.group import HelpfulGroup, help_unless_subcommand
+from fitformer.cli.importing import importing
 from fitformer.cli.init import init
 from fitformer.cli.profile import profile
 from fitformer.cli.status import status
 from fitformer.cli.translate import translate
 from fitformer.cli.verify import verify
-from fitformer.errors import InputError, nearest
 
 FITTING, USING, LOOKING = "Fit a model", "Use a bundle", "Look around"
+IMPORTING = "Import original HAT artefacts"
 
 
 def _fill_closed_streams() -> None:
@@ -41,7 +42,7 @@ def _fill_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, access), mode, encoding="utf-8", closefd=False))
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(HelpfulGroup):
     """Turns every failure a user can cause into one line on stderr and an exit code."""
 
     _words: Sequence[str] = ()
@@ -74,13 +75,6 @@ class CommandGroup(TyperGroup):
             code = report_failure(error, self._words, can_continue=can_continue)
         raise typer.Exit(code)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the subcommand, or offer the nearest one."""
-        if self.get_command(ctx, args[0]) is None:
-            names = self.list_commands(ctx)
-            raise InputError(f"no command '{args[0]}'{nearest(args[0], names)}; there are: {', '.join(names)}")
-        return super().resolve_command(ctx, args)
-
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -104,10 +98,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    if ctx.invoked_subcommand is None:
-        with contextlib.redirect_stdout(sys.stderr):  # typer's own rich help is printed while it is asked for
-            print(ctx.get_help())
-        raise typer.Exit(2)
+    help_unless_subcommand(ctx)
 
 
 app.command(rich_help_panel=FITTING)(init)
@@ -121,6 +112,7 @@ app.command(rich_help_panel=USING)(verify)
 app.command(rich_help_panel=LOOKING)(status)
 app.command(rich_help_panel=LOOKING)(profile)
 app.command(rich_help_panel=LOOKING)(devices)
+app.add_typer(importing, name="import", rich_help_panel=IMPORTING)
 
 
 def main() -> None:

@@ -158,6 +158,16 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "recipe_devices[].threads?": "its threads",
         "recipe_devices[].targets?": "the recipe's targets on it",
     },
+    "import hat-config": {
+        "input": "the file that was read",
+        "from": "whose form it has: 'hat' or 'fitformer'; it was translated into the other",
+        "kind": "'architecture' or 'space'",
+        "architecture?": "the architecture, fields as in a run's best.json (only for one)",
+        "text?": "its one-line form (only for an architecture)",
+        "space?": "choices of each dimension (only for a space)",
+        "size?": "exact number of its architectures (only for a space)",
+        "output": "the file that was written; null without --output",
+    },
 }
 ERROR_KEYS = {"error": "the line that stderr shows", "exit_code": "2 wrong usage or input, 1 could not be done"}
 

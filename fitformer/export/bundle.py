@@ -7,8 +7,8 @@ written, so that ``fitformer verify`` on another machine compares like with like
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,16 @@ FIXED_BY_WRITING = ("files", "graphs", "architecture", "model", "precision", "go
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """Tokenizer of a bundle: its kind as the runtime knows it, and one file per language (the same when joint)."""
+    """Tokenizer of a bundle: its kind as the runtime knows it, and one file per language (the same when joint).
+
+    The kind ``subword-nmt`` also has ``codes`` (merges, unless the text is cut already) and flags as ``options``.
+    """
 
     kind: str
     source: Path
     target: Path
+    codes: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_bundle(
@@ -67,7 +72,7 @@ def write_bundle(
     config, arch = model.config, model.arch
     with atomic_path(folder, is_dir=True) as temporary:
         graphs = {name: path.name for name, path in write_graphs(model, temporary, matrices=matrices).items()}
-        names = _copy_tokenizer(tokenizer, temporary)
+        names = _copy_tokenizer(tokenizer, temporary, taken={FACTS_FILE, *graphs.values()})
         files = sorted({*graphs.values(), *names.values()})
         facts: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
@@ -81,7 +86,7 @@ def write_bundle(
             "model": config.to_dict(),
             "precision": matrices.precision,
             "quantization": matrices.facts,
-            "tokenizer": {"kind": tokenizer.kind, **names},
+            "tokenizer": {"kind": tokenizer.kind, **names, **tokenizer.options},
             "graphs": graphs,
             "max_source_length": max_source_length or config.max_positions,
             "decoding": {key: value for key, value in asdict(decoding).items() if key not in NOT_STORED},
@@ -112,12 +117,16 @@ def add_facts(folder: Path, **facts: Any) -> Bundle:
     return Bundle.load(folder)
 
 
-def _copy_tokenizer(tokenizer: TokenizerFiles, folder: Path) -> dict[str, str]:
+def _copy_tokenizer(tokenizer: TokenizerFiles, folder: Path, *, taken: set[str]) -> dict[str, str]:
+    """Copy the files; of different files with one name, each gets the part it plays in front."""
     paths = {"source": tokenizer.source, "target": tokenizer.target}
-    clash = tokenizer.source != tokenizer.target and tokenizer.source.name == tokenizer.target.name
-    names = {side: f"{side}.{path.name}" if clash else path.name for side, path in paths.items()}
-    for side, path in paths.items():
-        shutil.copyfile(path, folder / names[side])
+    if tokenizer.codes is not None:
+        paths["codes"] = tokenizer.codes
+    names: dict[str, str] = {}
+    for part, path in paths.items():
+        clashes = taken | {other.name for other in paths.values() if other != path}
+        names[part] = f"{part}.{path.name}" if path.name in clashes else path.name
+        shutil.copyfile(path, folder / names[part])
     return names
 
 

@@ -98,13 +98,21 @@ def _bleu(run: Run, bundle: Bundle, split: str) -> float:
     return float(score_translations(outputs, references, samples=1)["bleu"]["score"])
 
 
+def _tokenizer_files(prepared: Path, facts: dict[str, Any]) -> TokenizerFiles:
+    """Tokenizer of a prepared corpus, as its ``stats.json`` describes it."""
+    source, target = (prepared / facts["models"][side] for side in ("source", "target"))
+    if facts["kind"] != "subword-nmt":
+        return TokenizerFiles("sentencepiece", source, target)
+    codes = prepared / facts["codes"] if facts.get("codes") else None
+    return TokenizerFiles("subword-nmt", source, target, codes, facts.get("options", {}))
+
+
 def _write_bundle(run: Run, folder: Path, model: Transformer, form: Matrices) -> Bundle:
     data, section, stats = run.recipe.data, run.recipe.export, read_json(run.prepared / "stats.json")
-    models = stats["tokenizer"]["models"]
     return write_bundle(
         folder,
         model=model,
-        tokenizer=TokenizerFiles("sentencepiece", run.prepared / models["source"], run.prepared / models["target"]),
+        tokenizer=_tokenizer_files(run.prepared, stats["tokenizer"]),
         source_language=data.source_language,
         target_language=data.target_language,
         decoding=DecodeSettings(**section.model_dump(exclude={"check_sentences"})),

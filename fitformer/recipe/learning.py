@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fitformer.recipe.section import MOST_THREADS, Count, Positive, Section, Share, Whole
 
@@ -59,6 +59,36 @@ class Training(Section):
     """``auto``: bfloat16 products where the processor has them, else float32."""
     threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """0 = all processors."""
+
+
+class Supernet(Training):
+    """Training of the SuperTransformer: which architectures of the space learn at an update, and from what."""
+
+    sampling: Literal["uniform", "sandwich"] = "uniform"
+    """``uniform``: one random architecture per update (HAT); ``sandwich``: largest, smallest and random ones on it."""
+    random_architectures: Whole = 1
+    """Random ones per update beside the largest and the smallest (``sandwich``)."""
+    distillation: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    """Share of the others' loss against the largest's predictions instead of the labels (``sandwich``)."""
+    largest_first: Whole = 0
+    """Updates at the beginning in which only the largest architecture learns."""
+    importance_sorting: bool = False
+    """After ``largest_first``, put the most important channels and heads where every slice keeps them."""
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> Supernet:
+        if self.importance_sorting and not self.largest_first:
+            raise ValueError(
+                "importance_sorting: needs largest_first, the updates after which it is known what is important "
+                "(a fifth of updates is a good start)"
+            )
+        if self.largest_first >= self.updates:
+            raise ValueError(f"largest_first: {self.largest_first} must be less than updates ({self.updates})")
+        if self.largest_first and self.patience:
+            raise ValueError(
+                f"patience: {self.patience} must be 0 with largest_first, while which small architectures get worse"
+            )
+        return self
 
 
 class Train(Training):

@@ -30,7 +30,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path}: no such recipe") from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: cannot be read ({error})") from None
-    return parse_recipe(_yaml(text, str(path)), overrides=overrides, where=str(path), folder=path.parent)
+    return parse_recipe(parse_yaml(text, str(path)), overrides=overrides, where=str(path), folder=path.parent)
 
 
 def parse_recipe(
@@ -67,7 +67,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def _yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """Read YAML as plain values.
+
+    Raises:
+        RecipeError: no YAML, or a key that is given twice; the message starts with ``where``.
+    """
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
@@ -89,7 +94,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         data = data.setdefault(section, {})
         if not isinstance(data, dict):
             raise RecipeError(f"--set {override}: '{section}' is not a section")
-    data[last] = _yaml(value, f"--set {override}")
+    data[last] = parse_yaml(value, f"--set {override}")
 
 
 def _expand(value: Any, where: str) -> Any:

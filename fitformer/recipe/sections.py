@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from fitformer.recipe.learning import Model, Train, Training
+from fitformer.recipe.learning import Model, Supernet, Train
 from fitformer.recipe.section import (
     MOST,
     MOST_BEAM,
@@ -164,7 +164,7 @@ class Recipe(Section):
     """The machines to fit to."""
     targets: tuple[Target, ...] = ()
     """Devices with their limits; each ends in a bundle of its own."""
-    supernet: Training = Training()
+    supernet: Supernet = Supernet()
     measure: Measure = Measure()
     search: Search = Search()
     train: Train = Train()

@@ -70,11 +70,20 @@ class Bundle:
         return self.path / name
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """Source and target tokenizer; one object when both use the same file."""
-        entry = self.facts["tokenizer"]
-        source_file, target_file = (self.file(entry.get(side)) for side in ("source", "target"))
-        source = load_tokenizer(str(entry.get("kind")), source_file)
-        return source, source if source_file == target_file else load_tokenizer(entry["kind"], target_file)
+        """Source and target tokenizer; one object when they are the same."""
+        entry = dict(self.facts["tokenizer"])
+        kind, codes = str(entry.pop("kind", None)), entry.pop("codes", None)
+        files = {side: self.file(entry.pop(side, None)) for side in ("source", "target")}
+        merges = None if codes is None else self.file(codes)
+
+        def load(side: str) -> Tokenizer:
+            language = str(self.facts.get(f"{side}_language") or "en")
+            return load_tokenizer(kind, files[side], codes=merges, options=entry, language=language)
+
+        source = load("source")
+        # One file can serve two languages, but its text is tokenised by the rules of each.
+        same = files["source"] == files["target"] and not entry.get("moses")
+        return source, source if same else load("target")
 
     def step_model(self, threads: int) -> OnnxStepModel:
         """Load the graphs into ONNX Runtime for ``threads`` processor threads."""
@@ -154,3 +163,6 @@ def _wrong_values(facts: dict[str, Any]) -> Iterator[str]:
         for side in sides:
             if entry.get(side) not in facts["files"]:
                 yield f"the file of the {side}, {entry.get(side)!r}, is not among 'files'"
+    codes = facts["tokenizer"].get("codes")
+    if codes is not None and codes not in facts["files"]:
+        yield f"the file of the codes, {codes!r}, is not among 'files'"

@@ -1,4 +1,4 @@
-"""Text to ids and back, by kind: SentencePiece models, or a plain word list.
+"""Text to ids and back, by kind: SentencePiece models, a plain word list, or fairseq's dictionary with subword-nmt.
 
 A kind is a name in a bundle (``tokenizer.kind``) and an entry in ``KINDS``; a new one is a class with
 ``encode`` and ``decode`` and a line there. The special ids are the same everywhere: pad 0, unk 1, bos 2, eos 3.
@@ -6,12 +6,13 @@ A kind is a name in a bundle (``tokenizer.kind``) and an entry in ``KINDS``; a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from fitformer.errors import BundleError, nearest
 from fitformer.runtime.decoding import EOS, UNK
+from fitformer.runtime.subword_nmt import SubwordNmtTokenizer
 
 SPECIAL_WORDS = ("<pad>", "<unk>", "<s>", "</s>")
 
@@ -102,21 +103,44 @@ class WordTokenizer:
         return "".join(f"{word}\n" for word in (*SPECIAL_WORDS, *words))
 
 
-KINDS: dict[str, Callable[[Path], Tokenizer]] = {
+KINDS: dict[str, Callable[..., Tokenizer]] = {
     "sentencepiece": SentencePieceTokenizer,
     "words": WordTokenizer,
+    "subword-nmt": SubwordNmtTokenizer,
 }
+# What a kind takes beside its file: a codes file, flags, and the language of the text.
+SUBWORD_NMT_OPTIONS = ("moses", "lowercase", "normalise", "aggressive_hyphens")
 
 
-def load_tokenizer(kind: str, path: Path) -> Tokenizer:
+def load_tokenizer(
+    kind: str,
+    path: Path,
+    *,
+    codes: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    language: str = "en",
+) -> Tokenizer:
     """Open a tokenizer file of the given kind.
 
+    Args:
+        codes, options, language: for the kind ``subword-nmt``: the merges and flags of ``SubwordNmtTokenizer``.
     Raises:
-        BundleError: unknown kind, or a file that does not hold one.
+        BundleError: unknown kind, a file that does not hold one, or options that the kind does not have.
     """
     if kind not in KINDS:
         raise BundleError(f"tokenizer kind: '{kind}' is unknown{nearest(kind, KINDS)}; known are {', '.join(KINDS)}")
-    return KINDS[kind](path)
+    options = options or {}
+    known = SUBWORD_NMT_OPTIONS if kind == "subword-nmt" else ()
+    for name, value in options.items():
+        if name not in known:
+            raise BundleError(f"tokenizer: '{name}' is no option of the kind {kind}{nearest(name, known)}")
+        if not isinstance(value, bool):
+            raise BundleError(f"tokenizer: '{name}' is {value!r}, not true or false")
+    if kind != "subword-nmt":
+        if codes is not None:
+            raise BundleError(f"tokenizer: the kind {kind} takes no codes ({codes.name})")
+        return KINDS[kind](path)
+    return KINDS[kind](path, codes=codes, language=language, **options)
 
 
 def _first_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ again ends with the same weights as one that was not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,17 @@ from fitformer.training.schedule import learning_rate
 SECONDS_BETWEEN_SAVES = 30.0
 UPDATES_PER_LOG_LINE = 50
 
+Step = Callable[[Sequence[PairTensors], int], float]
+"""Accumulates the gradients of an update's batches, given their number of target tokens; returns the summed loss."""
+
 
 @dataclass
 class Trainer:
-    """One training: the model with its task, settings and folder, and two hooks that make it a SuperTransformer's.
+    """One training: the model with its task, settings and folder, and the hooks that make it a SuperTransformer's.
 
     ``select(update)`` is called before each update (draws and activates an architecture); ``validate()`` returns
-    validation losses by name, of which the mean decides about early stopping.
+    validation losses by name, of which the mean decides about early stopping; ``step`` computes gradients in another
+    way than by the plain loss.
     """
 
     model: Transformer
@@ -52,6 +56,7 @@ class Trainer:
     select: Callable[[int], None] | None
     validate: Callable[[], dict[str, float]]
     title: str
+    step: Step | None = None
 
     def run(self) -> dict[str, Any]:
         """Train to the end, from wherever a killed run stopped; write the weights; return the facts."""
@@ -103,11 +108,7 @@ class Trainer:
         self.model.mask_pool.start_update(self.seed, update)
         batches = [next(self.batches) for _ in range(settings.accumulate)]
         tokens = sum(batch.num_tokens for batch in batches)
-        total = 0.0
-        for batch in batches:
-            loss = self.task.loss(self.model, batch)
-            (loss.smoothed / tokens).backward()
-            total += float(loss.smoothed.detach())
+        total = (self.step or self._plain_step)(batches, tokens)
         if settings.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
         rate = learning_rate(settings, update)
@@ -118,6 +119,14 @@ class Trainer:
         self.position.target_tokens += tokens
         self._note(total, tokens, rate)
         return total / tokens
+
+    def _plain_step(self, batches: Sequence[PairTensors], tokens: int) -> float:
+        total = 0.0
+        for batch in batches:
+            loss = self.task.loss(self.model, batch)
+            (loss.smoothed / tokens).backward()
+            total += float(loss.smoothed.detach())
+        return total
 
     def _note(self, loss: float, tokens: int, rate: float) -> None:
         if loss != loss or loss == float("inf"):
@@ -215,6 +224,7 @@ def train(
     title: str,
     validate: Callable[[], dict[str, float]] | None = None,
     select: Callable[[int], None] | None = None,
+    step: Step | None = None,
 ) -> dict[str, Any]:
     """Train ``model`` and write ``weights.safetensors`` to ``folder``; see ``Trainer`` for the hooks.
 
@@ -225,7 +235,7 @@ def train(
         NotPossibleError: the loss diverged, or the disk is full.
     """
     check = validate or (lambda: task.validation_loss(model))
-    return Trainer(model, task, settings, folder, seed, select, check, title).run()
+    return Trainer(model, task, settings, folder, seed, select, check, title, step).run()
 
 
 def clean_up(folder: Path) -> None:

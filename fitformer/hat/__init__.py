@@ -1,0 +1,1 @@
+"""Reads what the original HAT code made: configurations, checkpoints, latency data sets and latency predictors."""
