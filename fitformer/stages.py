@@ -6,6 +6,7 @@ stage's inputs: its settings by name and the identities of the stages it builds 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fitformer.cost.power import Meter
 from fitformer.errors import InputError, NotPossibleError, nearest
 from fitformer.progress import duration, say
 from fitformer.rundir import disk_error, read_json, write_json
@@ -30,12 +32,14 @@ class Stage:
     """One stage of a run; ``part`` is the device or target for stages that have one per device or target.
 
     ``defaults`` are the default settings by section: what a stage did with settings that its version did not know yet.
+    ``gpus`` is how many are at work, for the account of energy.
     """
 
     run: Path
     name: str
     part: str = ""
     defaults: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    gpus: int = field(default=0, compare=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -98,21 +102,45 @@ class Stage:
             say(f"{self.title}: continues")
         else:
             write_json(self.folder / STARTED, {"inputs": inputs, "sessions": []})
-        began = time.monotonic()
         sessions = [*self._record(STARTED).get("sessions", []), _now()]
         write_json(self.folder / STARTED, {"inputs": inputs, "sessions": sessions})
-        try:
-            facts = work(self.folder)
-        except InputError:
-            if is_new:  # nothing came of it, and the corrected recipe must not be refused for being another one
-                shutil.rmtree(self.folder, ignore_errors=True)
-            raise
+        began = time.monotonic()
+        facts, energy = self._metered(work, sessions[-1], is_new)
         seconds = round(facts.get("seconds", time.monotonic() - began), 1)
         record = {"inputs": inputs, "facts": facts, "seconds": seconds, "sessions": sessions, "finished": _now()}
-        write_json(self.folder / DONE, record)
+        write_json(self.folder / DONE, {**record, "energy": energy})
         (self.folder / STARTED).unlink(missing_ok=True)
+        energy_file(self.run, self.name, self.part).unlink(missing_ok=True)
         say(f"{self.title}: finished in {duration(seconds)}")
         return facts
+
+    def _metered(
+        self, work: Callable[[Path], dict[str, Any]], session: str, is_new: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Do the work and account for its energy, with that of earlier sessions, also where it is interrupted."""
+        path = energy_file(self.run, self.name, self.part)
+        past = [] if is_new else energy_sessions(self.run, self.name, self.part)
+
+        def sessions(facts: dict[str, Any]) -> dict[str, Any]:
+            return {"sessions": [*past, {"started": session, **facts}]}
+
+        def save(facts: dict[str, Any]) -> None:
+            with contextlib.suppress(OSError, NotPossibleError):  # an account that is lost must not end the work
+                write_json(path, sessions(facts))
+
+        meter = Meter(gpus=self.gpus, save=save)
+        try:
+            with meter:
+                facts = work(self.folder)
+        except BaseException as error:
+            if isinstance(error, InputError) and is_new:
+                # Nothing came of it, and the corrected recipe must not be refused for being another one.
+                shutil.rmtree(self.folder, ignore_errors=True)
+                path.unlink(missing_ok=True)
+            else:
+                save(meter.facts)
+            raise
+        return facts, sessions(meter.facts)
 
     def _refuse_changes(self, inputs: dict[str, Any], record: str) -> None:
         before = _filled(self._record(record)["inputs"], self.defaults, inputs)
@@ -127,6 +155,32 @@ class Stage:
                 )
 
 
+def energy_file(run: Path, stage: str, part: str = "") -> Path:
+    """Where a stage under way keeps account of its energy: beside its folder, which some stages replace as a whole."""
+    return run / f".{stage}{'-' if part else ''}{part}.energy.json"
+
+
+def energy_sessions(run: Path, stage: str, part: str = "") -> list[dict[str, Any]]:
+    """Time and energy of the sessions of a stage under way; none where there is no account, or a damaged one."""
+    with contextlib.suppress(InputError, OSError):
+        account = read_json(energy_file(run, stage, part))
+        sessions = account.get("sessions") if isinstance(account, dict) else None
+        if isinstance(sessions, list):
+            return [session for session in sessions if isinstance(session, dict)]
+    return []
+
+
+def record_of(run: Path, stage: str, part: str = "") -> dict[str, Any]:
+    """What is recorded about a stage's time and energy: ``done.json``, or the sessions so far; empty where nothing is.
+
+    A record that cannot be read counts as none: an account must not fail where the work did not.
+    """
+    with contextlib.suppress(InputError, OSError):
+        record = read_json(run / stage / part / DONE)
+        return record if isinstance(record, dict) else {}
+    return {"energy": {"sessions": energy_sessions(run, stage, part)}}
+
+
 def forget(run: Path, stage: str) -> None:
     """Delete a stage's folder and those of all later stages, so that they are done again.
 
@@ -137,6 +191,8 @@ def forget(run: Path, stage: str) -> None:
         raise InputError(f"--rerun: no stage '{stage}'{nearest(stage, STAGES)}; stages: {', '.join(STAGES)}")
     for name in STAGES[STAGES.index(stage) :]:
         shutil.rmtree(run / name, ignore_errors=True)
+        for account in run.glob(f".{name}*.energy.json"):
+            account.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from fitformer.cli import options
 from fitformer.cli.output import print_json, print_table
+from fitformer.cost import power
 from fitformer.device import available_threads, device_card
 
 
@@ -20,7 +21,7 @@ def devices(
 ) -> None:
     """Show the device card of this machine, as it is recorded with every latency, and a recipe's devices."""
     threads = available_threads()
-    document: dict[str, Any] = {"device": device_card(threads)}
+    document: dict[str, Any] = {"device": device_card(threads), "energy": power.available()}
     if recipe is not None:
         document["recipe_devices"] = _recipe_devices(recipe)
     if as_json:
@@ -37,6 +38,7 @@ def devices(
             ["system", card["system"]],
             ["python", card["python"]],
             ["packages", versions],
+            ["energy", _energy(document["energy"])],
         ],
         figures=False,
     )
@@ -45,6 +47,12 @@ def devices(
     print()
     rows = [[d["name"], d["threads"], ", ".join(d["targets"]) or "-"] for d in document["recipe_devices"]]
     print_table(rows, header=["device", "threads", "targets"])
+
+
+def _energy(found: dict[str, Any]) -> str:
+    names = {"cpu": "processors", "ram": "memory", "gpu": "GPUs"}
+    measured = ", ".join(names[part] for part in found["measured"])
+    return "; ".join(part for part in (f"measured: {measured}" if measured else "not measured", found["note"]) if part)
 
 
 def _recipe_devices(path: Path) -> list[dict[str, Any]]:

@@ -54,9 +54,7 @@ def hat_config(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="HAT's YAML, or a fitformer architecture or space.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Write here instead of stdout; .txt for the one-line form."
-        ),
+        typer.Option("-o", "--output", metavar="FILE", help="Write here, not to stdout; .txt for the one-line form."),
     ] = None,
     encoder_layers: EncoderLayers = None,
     qkv_dim: QkvDim = None,
@@ -88,28 +86,39 @@ def read_either(path: Path, *, encoder_layers: int | None = None, qkv_dim: int |
     Raises:
         InputError: the file is missing, or none of these; the message names the file, the option and what is allowed.
     """
+    from fitformer.hat import choices
     from fitformer.hat import configuration as hat
+    from fitformer.hat import options as hat_options
 
-    text = hat.read_small(path)
+    text = hat_options.read_small(path)
     if text.lstrip().startswith("enc "):
         return Configuration(_named(path, Architecture.from_text, text), "fitformer")
-    data = hat.read_options(path)
+    data = hat_options.read_options(path)
     ours = data.get("architecture", data) if "text" in data else data
     if isinstance(ours, dict) and {"encoder_qkv_dim", "decoder_qkv_dim"} & set(ours):
         reader = SearchSpace.from_dict if {"encoder_num_layers", "decoder_num_layers"} & set(ours) else _from_dict
         return Configuration(_named(path, reader, ours), "fitformer")
     if hat.is_sub(data):
-        config = hat.parse_configuration(data, str(path))
-        known = encoder_layers or config.super_encoder_layers
-        if known is None and config.encoder_layers < hat.ENCODER_LAYERS and set(config.decoder_arbitrary) != {-1}:
-            say(f"{path}: a SuperTransformer of {hat.ENCODER_LAYERS} encoder layers is assumed (--encoder-layers)")
-        arch = _named(path, lambda c: hat.to_architecture(c, qkv_dim=qkv_dim, encoder_layers=encoder_layers), config)
-        return Configuration(arch, "hat")
+        return Configuration(read_sub_transformer(path, encoder_layers=encoder_layers, qkv_dim=qkv_dim), "hat")
     if any(str(key).replace("_", "-").endswith("-choice") for key in data):
         given = data if qkv_dim is None else {**data, "qkv-dim": qkv_dim}
-        return Configuration(hat.parse_search_space(given, str(path)), "hat")
+        return Configuration(choices.parse_search_space(given, str(path)), "hat")
     hat.parse_configuration(data, str(path))  # says what is missing
     raise AssertionError("unreachable")
+
+
+def read_sub_transformer(path: Path, *, encoder_layers: int | None = None, qkv_dim: int | None = None) -> Architecture:
+    """Read a SubTransformer's file; raises as ``read_either``."""
+    from fitformer.hat import configuration as hat
+
+    config = hat.read_configuration(path)
+    known = encoder_layers or config.super_encoder_layers
+    if known is None and config.encoder_layers < hat.ENCODER_LAYERS and set(config.decoder_arbitrary) != {-1}:
+        say(f"{path}: a SuperTransformer of {hat.ENCODER_LAYERS} encoder layers is assumed (--encoder-layers)")
+    try:
+        return hat.to_architecture(config, qkv_dim=qkv_dim, encoder_layers=encoder_layers)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _from_dict(data: dict[str, Any]) -> Architecture:
@@ -125,18 +134,20 @@ def _named(path: Path, read: Any, value: Any) -> Any:
 
 def _translated(found: Configuration, output: Path | None) -> tuple[str, dict[str, Any]]:
     """The text to write, and the document's part about it."""
+    from fitformer.hat import choices
     from fitformer.hat import configuration as hat
+    from fitformer.hat import options as hat_options
 
     content = found.content
     if isinstance(content, SearchSpace):
         document = {"kind": "space", "size": content.size(), "space": content.to_dict()}
-        options = content.to_dict() if found.origin == "hat" else hat.from_search_space(content)
+        options = content.to_dict() if found.origin == "hat" else choices.from_search_space(content)
         if output is not None and output.suffix == ".json":
             return json.dumps(options, indent=2) + "\n", document
-        return hat.format_options(options), document
+        return hat_options.format_options(options), document
     document = {"kind": "architecture", "architecture": content.to_dict(), "text": content.to_text()}
     if found.origin == "fitformer":
-        return hat.format_options(hat.from_architecture(content)), document
+        return hat_options.format_options(hat.from_architecture(content)), document
     if output is None or output.suffix == ".txt":
         return content.to_text() + "\n", document
     return json.dumps(content.to_dict(), indent=2) + "\n", document

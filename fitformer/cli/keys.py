@@ -22,17 +22,61 @@ def _score(name: str, meaning: str, *, optional: bool = False) -> dict[str, str]
 
 
 def _convention(name: str, meaning: str) -> dict[str, str]:
-    prefix = f"architectures[].conventions.{name}"
+    keys = {
+        "params": f"parameters: {meaning}",
+        "macs": "Mult-Adds for one sentence of the first length",
+        "flops": "two per Mult-Add",
+        "params_by_operator?": "parameters by operator (only with --by-operator)",
+        "params_share_by_operator?": "the same in percent",
+        "lengths[].length": "source and target tokens; one entry per length asked for",
+        "lengths[].macs": "Mult-Adds for one sentence of that length",
+        "lengths[].flops": "two per Mult-Add",
+        "lengths[].macs_by_operator?": "Mult-Adds by operator (only with --by-operator)",
+        "lengths[].macs_share_by_operator?": "the same in percent",
+    }
+    entries = {f"architectures[].conventions.{name}.{key}": text for key, text in keys.items()}
+    alone = {key.removesuffix("?"): text for key, text in keys.items()}
+    return entries | {f"conventions.{name}.{key}?": f"{text}; only for one architecture" for key, text in alone.items()}
+
+
+def _cost(prefix: str) -> dict[str, str]:
     return {
-        f"{prefix}.parameters": f"parameters: {meaning}",
-        f"{prefix}.parameters_by_operator?": "the same by operator (only with --by-operator)",
-        f"{prefix}.lengths[].length": "source and target tokens",
-        f"{prefix}.lengths[].macs": "Mult-Adds for one sentence of that length",
-        f"{prefix}.lengths[].flops": "two per Mult-Add",
-        f"{prefix}.lengths[].macs_by_operator?": "Mult-Adds by operator (only with --by-operator)",
+        f"{prefix}.device_hours": "hours times GPUs; without a GPU, hours of the machine; killed sessions count",
+        f"{prefix}.kwh": "energy, with the power usage effectiveness of the recipe's section cost",
+        f"{prefix}.co2_kg": "kilograms of CO2",
+        f"{prefix}.price": "price of so many hours in a cloud",
+        f"{prefix}.currency": "of the price",
+        f"{prefix}.basis": "'measured', 'estimated' or 'partly measured': where the energy is from",
     }
 
 
+REHEARSED = {
+    "stage": "supernet or train (one entry for each that is still to be done)",
+    "architecture": "what was rehearsed: the space's largest architecture, or the recipe's",
+    "params": "parameters of the whole model",
+    "memory.weights": "bytes",
+    "memory.gradients": "bytes",
+    "memory.optimizer": "bytes of Adam's moments",
+    "memory.activations": "bytes at the recipe's batch_tokens: activations and everything else",
+    "memory.total": "the sum",
+    "memory.basis": "'measured', or 'estimated' by a rule of thumb: where activations are from",
+    "memory.process_peak": "most memory that the process held, programs included; null where it was not rehearsed",
+    "device": "cpu or cuda",
+    "precision": "fp32 or bf16",
+    "rehearsed_tokens": "tokens of the one batch per update; fewer than batch_tokens for want of memory; 0 = none",
+    "losses": "mean loss per target token of each update, in nats",
+    "pass_seconds": "forward and backward of that batch, the fastest; null where it was not rehearsed",
+    "optimizer_seconds": "clipping and one optimizer step; null where it was not rehearsed",
+    "batch_tokens": "of the recipe",
+    "accumulate": "of the recipe",
+    "updates": "of the recipe",
+    "trainings": "how many are to be done: one per target",
+    "average_share": "Mult-Adds of an average update per those of the rehearsed one; time is scaled by it",
+    "flops_per_update": "floating-point operations of an average update",
+    "seconds_per_update": "of an average update on this machine; null where it was not rehearsed",
+    "here": "cost of the whole training on this machine; null where it was not rehearsed: device_hours, kwh, ...",
+    "gpu": "the same by Mult-Adds on one GPU, see gpu_assumed",
+}
 DEVICE = "the device card: processor, cores, threads, governor, memory, system, versions, date"
 DECODING = "beam, length_penalty, n_best, max_length_ratio, max_length_offset, no_repeat_ngram, min_length"
 
@@ -49,6 +93,10 @@ FIT = {
     "targets[].samples[].source": "an unseen line",
     "targets[].samples[].reference": "its translation by a person",
     "targets[].samples[].translation": "its translation by the bundle",
+    **_cost("cost"),
+    "cost.basis_line": "the same in words",
+    "cost.stages[].stage": "a stage with its device or target, and its own share of the above",
+    **_cost("cost.stages[]"),
     "report": "the HTML page; null before the stage report",
 }
 
@@ -61,6 +109,18 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "space.size?": "exact number of architectures (not for a recipe with a fixed architecture)",
         "space.largest?": "the largest architecture in its one-line form",
         "space.smallest?": "the smallest",
+        "missing_files": "files of the recipe that are not there; none once the text is prepared",
+        "rehearsal.updates": "updates that each model made",
+        "rehearsal.lengths.source": "mean tokens of a generated source sentence, its end mark included",
+        "rehearsal.lengths.target": "the same of a target sentence",
+        "rehearsal.lengths.from": "'run' (prepared text), 'recipe' (section measure) or 'assumed'",
+        "rehearsal.vocab_size.source": "source vocabulary",
+        "rehearsal.vocab_size.target": "target vocabulary",
+        "rehearsal.vocab_size.from": "'run', 'recipe' or 'assumed'",
+        **{f"rehearsal.models[].{key}?": meaning for key, meaning in REHEARSED.items()},
+        "rehearsal.here": "cost of all trainings on this machine, as in fit; null where one was not rehearsed",
+        "rehearsal.gpu": "the same by Mult-Adds on one GPU",
+        "rehearsal.gpu_assumed": "the GPU that 'gpu' stands for",
     },
     "init": {"recipe": "the file that was written"},
     "translate": {
@@ -130,6 +190,10 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "stages[].seconds": "time it took, all sessions together; null before it is done",
         "stages[].finished": "when it was done; null before",
         "stages[].bytes": "size on the disk",
+        **_cost("stages[].cost"),
+        **_cost("cost"),
+        "cost.basis_line": "the same in words",
+        "cost.rates_line": "the constants that were used",
         "seconds": "time of all finished stages",
         "bytes": "size of the run on the disk",
         "bundles": "folders of the finished bundles",
@@ -139,21 +203,23 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "deletable[].why?": "why it may",
     },
     "profile": {
-        "name": "the recipe's or the preset's",
+        "name": "the recipe's, the preset's or the files'",
         "size": "exact number of architectures",
-        "dimensions": "choices of each dimension; null for a recipe with a fixed architecture",
+        "dimensions": "choices of each dimension; null where there is no space",
         "vocab_size.source": "source vocabulary",
         "vocab_size.target": "target vocabulary",
         "vocab_size_from": "'given', 'recipe', 'run' or 'assumed'",
         "share_embeddings": "all, decoder or none",
         "beam": "hypotheses decoded at once in the convention total",
-        "architectures[].name": "smallest, largest or given",
+        "architectures[].name": "smallest, largest, given, or the name of the file",
         "architectures[].architecture": "its one-line form",
         **_convention("hat", "of all layers, without embeddings, output layer and last norms"),
         **_convention("total", "everything"),
     },
     "devices": {
         "device": DEVICE,
+        "energy.measured": "parts whose energy this machine measures: cpu, ram, gpu; may be empty",
+        "energy.note": "why no more; empty where all is measured",
         "recipe_devices[].name?": "a device of the recipe (only with --recipe)",
         "recipe_devices[].threads?": "its threads",
         "recipe_devices[].targets?": "the recipe's targets on it",

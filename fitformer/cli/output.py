@@ -60,6 +60,21 @@ def score(entry: dict[str, Any]) -> str:
     return f"{text} [{interval[0]:.1f}, {interval[1]:.1f}]" if interval else text
 
 
+def amount(value: float) -> str:
+    """An amount with three digits that count: ``0.0123``, ``12.3``, ``1,230``."""
+    if 0 < value < 0.001:
+        return "<0.001"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cost_line(cost: dict[str, Any]) -> str:
+    """``1.2 device-hours, 0.14 kWh, 0.06 kg CO2, 0.12 USD (estimated)``."""
+    return (
+        f"{amount(cost['device_hours'])} device-hours, {amount(cost['kwh'])} kWh, {amount(cost['co2_kg'])} kg CO2, "
+        f"{amount(cost['price'])} {cost['currency']} ({cost['basis']})"
+    )
+
+
 def _plain(value: Any) -> Any:
     """JSON has no paths and no NaN: paths become text, numbers that are none become null."""
     if isinstance(value, dict):

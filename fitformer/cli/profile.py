@@ -1,34 +1,30 @@
-"""``fitformer profile``: how large a search space is, and what its smallest and largest architecture cost."""
+"""``fitformer profile``: how large a search space is, and what architectures cost in parameters and Mult-Adds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fitformer.cli import options
-from fitformer.cli.output import print_json, print_table
-from fitformer.errors import InputError
+from fitformer.cli.importing import EncoderLayers, QkvDim, read_sub_transformer
+from fitformer.cli.output import print_json
+from fitformer.cli.profile_tables import print_profile
+from fitformer.errors import InputError, nearest
 from fitformer.rundir import read_json
 from fitformer.space import Architecture, SearchSpace, counting
 
 ASSUMED_VOCAB_SIZE = 8000
 MOST_LENGTH = 100_000
-OPERATOR_TITLES = {
-    "embeddings": "embeddings",
-    "attention_projections": "attention projections",
-    "attention_products": "attention products",
-    "feed_forward": "feed-forward",
-    "output_layer": "output layer",
-    "other": "other",
-}
+HAT_VOCAB_SIZE = 32_768  # of HAT's WMT'14 English-German models
+SHARE = ("all", "decoder", "none")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is profiled, and the facts of a recipe that its cost depends on."""
+    """What is profiled, and the facts beside the architectures that their cost depends on."""
 
     name: str
     space: SearchSpace | None
@@ -42,13 +38,20 @@ class Subject:
 def profile(
     recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe with a space ...")] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", metavar="NAME", help="... or the name of a space that fitformer brings.")
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="... or the name of a space that fitformer brings ..."),
+    ] = None,
+    hat_config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--hat-config", metavar="FILE", help="... or a SubTransformer of the original HAT; one or several."
+        ),
     ] = None,
     length: Annotated[
         str, typer.Option("--length", metavar="N,...", help="Tokens per side for Mult-Adds; one or several.")
     ] = str(counting.HAT_LENGTH),
     by_operator: Annotated[
-        bool, typer.Option("--by-operator", help="Say what parameters and Mult-Adds go to.")
+        bool, typer.Option("--by-operator", help="Say what parameters and Mult-Adds go to, with shares in percent.")
     ] = False,
     beam: Annotated[
         int, typer.Option("--beam", min=1, help="Hypotheses decoded at once, in the convention total.")
@@ -56,30 +59,50 @@ def profile(
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", min=4, help="By default the recipe's, or that of its prepared run.")
     ] = None,
+    share_embeddings: Annotated[
+        str | None,
+        typer.Option(
+            "--share-embeddings", metavar="WHICH", help="all, decoder or none; by default the recipe's or all."
+        ),
+    ] = None,
+    encoder_layers: EncoderLayers = None,
+    qkv_dim: QkvDim = None,
     overrides: options.Settings = None,
     run: options.RunFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count a space's architectures, and parameters and Mult-Adds of the smallest and the largest.
+    """Count a space's architectures, and parameters and Mult-Adds of the smallest and the largest, or of HAT's files.
 
     Two conventions: hat is what HAT's tables print (no embeddings, no output layer, one teacher-forced pass), total
     is all that a device holds and does (token by token with caches, output layer and beam).
     """
     lengths = _lengths(length)
-    if (recipe is None) == (preset is None):
-        raise InputError(f"give either a recipe or --preset NAME (presets: {', '.join(SearchSpace.preset_names())})")
+    if [recipe is None, preset is None, not hat_config].count(False) != 1:
+        names = ", ".join(SearchSpace.preset_names())
+        raise InputError(f"give either a recipe, --preset NAME (presets: {names}) or --hat-config FILE")
+    if recipe is None and (overrides or run):
+        raise InputError("--set and --run belong to a recipe; give one")
+    if share_embeddings is not None and share_embeddings not in SHARE:
+        hint = nearest(share_embeddings, SHARE)
+        raise InputError(f"--share-embeddings: '{share_embeddings}' must be one of {', '.join(SHARE)}{hint}")
+    if not hat_config and (encoder_layers or qkv_dim):
+        raise InputError("--encoder-layers and --qkv-dim belong to --hat-config; a recipe or preset says them itself")
     if preset is not None:
         sizes = (vocab_size or ASSUMED_VOCAB_SIZE,) * 2
         space = SearchSpace.preset(preset)
         subject = Subject(preset, space, _extremes(space), sizes, "given" if vocab_size else "assumed")
+    elif hat_config:
+        subject = _of_hat(hat_config, encoder_layers, qkv_dim, vocab_size)
     else:
         assert recipe is not None
         subject = _of_recipe(recipe, overrides or [], run, vocab_size)
+    if share_embeddings is not None:
+        subject = replace(subject, share_embeddings=share_embeddings)
     document = _document(subject, lengths, beam, by_operator)
     if as_json:
         print_json(document)
     else:
-        _print(document)
+        print_profile(document)
 
 
 def _lengths(text: str) -> list[int]:
@@ -96,6 +119,14 @@ def _lengths(text: str) -> list[int]:
 
 def _extremes(space: SearchSpace) -> dict[str, Architecture]:
     return {"smallest": space.smallest(), "largest": space.largest()}
+
+
+def _of_hat(paths: list[Path], encoder_layers: int | None, qkv_dim: int | None, vocab_size: int | None) -> Subject:
+    found = {path.stem: read_sub_transformer(path, encoder_layers=encoder_layers, qkv_dim=qkv_dim) for path in paths}
+    if len(found) < len(paths):
+        raise InputError("--hat-config: two files have the same name; give each once")
+    sizes, origin = (vocab_size or HAT_VOCAB_SIZE,) * 2, "given" if vocab_size else "assumed"
+    return Subject(" ".join(found), None, found, sizes, origin, pre_norm=False)  # HAT's models are post-norm
 
 
 def _of_recipe(path: Path, overrides: list[str], folder: Path | None, vocab_size: int | None) -> Subject:
@@ -122,23 +153,27 @@ def _of_recipe(path: Path, overrides: list[str], folder: Path | None, vocab_size
 
 
 def _document(subject: Subject, lengths: list[int], beam: int, by_operator: bool) -> dict[str, Any]:
-    return {
+    architectures = [
+        {
+            "name": name,
+            "architecture": arch.to_text(),
+            "conventions": _conventions(subject, arch, lengths, beam, by_operator),
+        }
+        for name, arch in subject.architectures.items()
+    ]
+    document = {
         "name": subject.name,
-        "size": subject.space.size() if subject.space else 1,
+        "size": subject.space.size() if subject.space else len(architectures),
         "dimensions": subject.space.to_dict() if subject.space else None,
         "vocab_size": dict(zip(("source", "target"), subject.vocab_sizes, strict=True)),
         "vocab_size_from": subject.vocab_from,
         "share_embeddings": subject.share_embeddings,
         "beam": beam,
-        "architectures": [
-            {
-                "name": name,
-                "architecture": arch.to_text(),
-                "conventions": _conventions(subject, arch, lengths, beam, by_operator),
-            }
-            for name, arch in subject.architectures.items()
-        ],
+        "architectures": architectures,
     }
+    if len(architectures) == 1:
+        document["conventions"] = architectures[0]["conventions"]
+    return document
 
 
 def _conventions(
@@ -163,56 +198,21 @@ def _conventions(
 
 
 def _convention(counts: list[counting.Counts], lengths: list[int], by_operator: bool) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"parameters": counts[0].parameters.total}
+    first = counts[0]
+    convention: dict[str, Any] = {"params": first.parameters.total, "macs": first.macs.total, "flops": first.flops}
     if by_operator:
-        parameters["parameters_by_operator"] = counts[0].parameters.to_dict()
-    entries = []
+        convention["params_by_operator"] = first.parameters.to_dict()
+        convention["params_share_by_operator"] = _shares(first.parameters)
+    convention["lengths"] = []
     for length, count in zip(lengths, counts, strict=True):
         entry: dict[str, Any] = {"length": length, "macs": count.macs.total, "flops": count.flops}
         if by_operator:
             entry["macs_by_operator"] = count.macs.to_dict()
-        entries.append(entry)
-    return {**parameters, "lengths": entries}
+            entry["macs_share_by_operator"] = _shares(count.macs)
+        convention["lengths"].append(entry)
+    return convention
 
 
-def _print(document: dict[str, Any]) -> None:
-    if document["dimensions"]:
-        print(f"space {document['name']}: {document['size']:,} architectures")
-        rows = [[name, " ".join(map(str, choices))] for name, choices in document["dimensions"].items()]
-        print_table([[f"  {name}", choices] for name, choices in rows], figures=False)
-        print()
-    vocab, origin = document["vocab_size"], document["vocab_size_from"]
-    sizes = f"{vocab['source']:,}" if vocab["source"] == vocab["target"] else f"{vocab['source']:,}/{vocab['target']:,}"
-    note = "; --vocab-size gives another" if origin == "assumed" else ""
-    print(f"vocabulary {sizes} ({origin}{note}), embeddings shared: {document['share_embeddings']}")
-    print(f"beam in the convention total: {document['beam']}\n")
-    for entry in document["architectures"]:
-        print(f"{entry['name']}: {entry['architecture']}")
-    for convention in ("hat", "total"):
-        print()
-        _print_convention(convention, document["architectures"])
-
-
-def _print_convention(convention: str, architectures: list[dict[str, Any]]) -> None:
-    sides = [entry["conventions"][convention] for entry in architectures]
-    rows: list[list[str]] = [["parameters", *(_millions(side["parameters"]) for side in sides)]]
-    rows += _operator_rows([side.get("parameters_by_operator") for side in sides])
-    for index, entry in enumerate(sides[0]["lengths"]):
-        rows.append(
-            [f"Mult-Adds, {entry['length']} tokens", *(_millions(side["lengths"][index]["macs"]) for side in sides)]
-        )
-        rows += _operator_rows([side["lengths"][index].get("macs_by_operator") for side in sides])
-    print_table(rows, header=[f"convention {convention}", *(entry["name"] for entry in architectures)])
-
-
-def _operator_rows(parts: list[dict[str, int] | None]) -> list[list[str]]:
-    present = [part for part in parts if part is not None]
-    return [
-        [f"  {title}", *(_millions(part[name]) for part in present)]
-        for name, title in OPERATOR_TITLES.items()
-        if any(part[name] for part in present)
-    ]
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:,.3f} M"
+def _shares(operators: counting.Operators) -> dict[str, float]:
+    """Parts in percent of the total."""
+    return {name: round(100 * part / operators.total, 3) for name, part in operators.to_dict().items()}

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from fitformer.cli import options
-from fitformer.cli.output import print_json, print_table, size
+from fitformer.cli.output import amount, cost_line, print_json, print_table, size
+from fitformer.cost.account import Cost, Rates, basis_line, of_stage, rates_line, total
 from fitformer.errors import InputError, nearest
 from fitformer.progress import duration
 from fitformer.rundir import read_json
-from fitformer.stages import DONE, STAGES, STARTED
+from fitformer.stages import DONE, STAGES, STARTED, record_of
 
 BUNDLE_FACTS, REPORT, TRAINING_LOG = "fitformer.json", "report/index.html", "log.jsonl"
 RESUME_FILES = ("state.safetensors", "snapshot-*.safetensors")
@@ -36,13 +37,23 @@ def status(
         for stage in stages:  # a recipe with a fixed architecture
             if stage["stage"] in ONLY_TO_SEARCH and stage["state"] == TO_DO:
                 stage["state"] = SKIPPED
+    rates = _rates(run)
+    costs: list[Cost] = [of_stage(record_of(run, stage["stage"], stage["part"]), rates) for stage in stages]
+    for stage, cost in zip(stages, costs, strict=True):
+        stage["cost"] = cost.to_dict()
+    together = total(costs, rates)
     report = run / REPORT
     document = {
         "run": run,
         "stages": stages,
+        "cost": {
+            **together.to_dict(),
+            "basis_line": basis_line(together, rates),
+            "rates_line": rates_line(rates),
+        },
         "seconds": round(sum(stage["seconds"] or 0 for stage in stages), 1),
         "bytes": _bytes(run),
-        "bundles": [str(path.parent) for path in sorted(run.glob(f"export/*/{BUNDLE_FACTS}"))],
+        "bundles": [str(path.parent) for path in sorted(run.glob(f"export/[!.]*/{BUNDLE_FACTS}"))],
         "report": report if report.exists() else None,
         "deletable": _deletable(run, stages),
     }
@@ -63,6 +74,19 @@ def _check(run: Path) -> None:
         begun = [stage for stage in STAGES if _record(run / stage)]
         if not begun:
             raise InputError(f"{run}: not the folder of a run: it holds neither a recipe.yaml nor a stage")
+
+
+def _rates(run: Path) -> Rates:
+    """The rates of the run's recipe; the defaults where it cannot be read, or where no YAML is installed."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import yaml
+
+        try:
+            recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+        except yaml.YAMLError:
+            return Rates()
+        return Rates.from_settings(recipe.get("cost") if isinstance(recipe, dict) else None)
+    return Rates()
 
 
 def _parts(folder: Path) -> list[str]:
@@ -141,6 +165,11 @@ def _bytes(path: Path) -> int:
     return total
 
 
+def _cost_cells(cost: dict[str, Any]) -> list[str]:
+    names = ("device_hours", "kwh", "co2_kg", "price")
+    return [amount(cost[name]) if cost["device_hours"] else "-" for name in names]
+
+
 def _print(document: dict[str, Any]) -> None:
     rows = []
     for stage in document["stages"]:
@@ -148,9 +177,15 @@ def _print(document: dict[str, Any]) -> None:
         time = "-" if seconds is None else duration(seconds)
         title = f"{stage['stage']} {stage['part']}".strip()
         state = stage["state"] + (f", update {stage['update']:,}" if stage["update"] is not None else "")
-        rows.append([title, state, time, size(stage["bytes"]) if stage["bytes"] else "-"])
-    rows.append(["all", "", duration(document["seconds"]), size(document["bytes"])])
-    print_table(rows, header=["stage", "state", "time", "size"])
+        disk = size(stage["bytes"]) if stage["bytes"] else "-"
+        rows.append([title, state, time, disk, *_cost_cells(stage["cost"])])
+    cost = document["cost"]
+    rows.append(["all", "", duration(document["seconds"]), size(document["bytes"]), *_cost_cells(cost)])
+    header = ["stage", "state", "time", "size", "device-hours", "kWh", "kg CO2", cost["currency"]]
+    print_table(rows, header=header)
+    print(f"cost    {cost_line(cost)}")
+    print(f"        {cost['basis_line']}")
+    print(f"        {cost['rates_line']}")
     for bundle in document["bundles"]:
         print(f"bundle  {bundle}")
     if document["report"]:

@@ -6,13 +6,14 @@ Names of devices and targets are those of the folders. ``schema`` describes the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fitformer.errors import InputError
 from fitformer.report.reading import JsonMap, Reader, architecture, items, mapping, objects, real, text
 from fitformer.space import Architecture, SearchSpace
+from fitformer.stages import energy_file
 
 STAGES = ("prepare", "supernet", "measure", "search", "train", "compress", "export")
 TARGET_STAGES = ("search", "train", "compress", "export")
@@ -42,6 +43,7 @@ class StageState:
     seconds: float | None = None
     sessions: int = 0
     finished: str | None = None
+    record: JsonMap = field(default_factory=dict)  # of time and energy, see ``cost.account.of_stage``
 
     @property
     def title(self) -> str:
@@ -244,6 +246,7 @@ def _stage(reader: Reader, name: str, part: str = "") -> StageState:
         seconds=real(record, "seconds"),
         sessions=len(items(record, "sessions")),
         finished=text(record, "finished"),
+        record=done or {"energy": reader.json_map(energy_file(Path(), name, part).name)},
     )
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from fitformer.errors import InputError
-from fitformer.report import background, bundle, drawing, figures, outcome, translations
+from fitformer.report import background, bundle, drawing, expense, figures, outcome, translations
 from fitformer.report.charts import Chart
 from fitformer.report.inputs import DeviceFiles, RunFiles, TargetFiles, read_run
 from fitformer.report.markup import Markup, details, escape, join, tag
@@ -94,6 +94,7 @@ def _body(run: RunFiles) -> Markup:
         ("supernet", "SuperTransformer", [("", _supernet(run))]),
         ("data", "Text", [("", background.data(run))]),
         ("time", "Time spent", [("", background.time_spent(run))]),
+        ("cost", "What it cost", [("", expense.cost_spent(run))]),
         ("again", "To do it again", [("", background.provenance(run))]),
     ):
         if any(content for _, content in parts):

@@ -18,6 +18,22 @@ class StageRecord(TypedDict, total=False):
     seconds: float
     sessions: list[str]
     finished: str
+    energy: StageEnergy
+
+
+class StageEnergy(TypedDict, total=False):
+    """Time and energy of a stage; while it is under way in ``.<stage>-<part>.energy.json`` of the run folder."""
+
+    sessions: list[SessionEnergy]
+
+
+class SessionEnergy(TypedDict, total=False):
+    """One session: ``joules`` holds the parts (cpu, ram, gpu) whose energy the machine measured."""
+
+    started: str
+    seconds: float
+    gpus: int
+    joules: dict[str, float]
 
 
 class LogLine(TypedDict, total=False):

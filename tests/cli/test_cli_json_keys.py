@@ -13,7 +13,9 @@ from typer.main import get_command
 from fitformer.cli import app
 from fitformer.cli.fit import STAGE_HELP
 from fitformer.cli.keys import ERROR_KEYS, JSON_KEYS, markdown, undocumented
-from fitformer.space import SearchSpace
+from fitformer.hat.configuration import from_architecture
+from fitformer.hat.options import format_options
+from fitformer.space import Architecture, SearchSpace
 
 MakeBundle = Callable[..., Path]
 Command = Callable[..., Any]
@@ -43,6 +45,8 @@ def test_documents_have_the_documented_keys(
     bundle = make_bundle(golden=[GOLDEN], latency=[LATENCY])
     Path("lines.txt").write_text("ich bin da\nhier w1. w2. w3.\n")
     Path("architecture.txt").write_text("enc 8: 16/4/2 | dec 8: 16/4/2/1@0\n")
+    arch = Architecture.from_text("enc 8: 16/4/2 | dec 8: 16/4/2/1@0")
+    Path("hat-sub.yml").write_text(format_options(from_architecture(arch)))
     Path("space.json").write_text(json.dumps(SearchSpace.preset("hat-wmt").to_dict()))
     Path("run/supernet").mkdir(parents=True)
     Path("run/supernet/done.json").write_text('{"inputs": {}, "facts": {}, "seconds": 1.5, "finished": "now"}')
@@ -60,6 +64,7 @@ def test_documents_have_the_documented_keys(
         ["status", "run"],
         ["profile", "--preset", "small"],
         ["profile", "--preset", "small", "--by-operator"],
+        ["profile", "--hat-config", "hat-sub.yml", "--by-operator"],
         ["devices"],
         ["devices", "--recipe", "recipe.yaml"],
         ["import", "hat-config", "architecture.txt"],
@@ -73,7 +78,8 @@ def test_documents_have_the_documented_keys(
 def test_an_unknown_or_missing_key_would_be_noticed() -> None:
     assert undocumented("init", {"recipe": "x", "more": {"a": 1}}) == ({"more.a"}, set())
     assert undocumented("init", {}) == ({""}, {"recipe"})
-    assert undocumented("devices", {"device": {"cpu": "x"}, "recipe_devices": []}) == ({"recipe_devices"}, set())
+    devices = {"device": {"cpu": "x"}, "energy": {"measured": [], "note": ""}, "recipe_devices": []}
+    assert undocumented("devices", devices) == ({"recipe_devices"}, set())
 
 
 def test_the_page_holds_every_key_with_its_meaning() -> None:

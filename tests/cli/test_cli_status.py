@@ -119,3 +119,33 @@ def test_a_damaged_record_is_named(refusal: Command, run: Path) -> None:
 def test_an_old_folder_with_only_a_recipe_is_a_run(document: Command, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").touch()
     assert {stage["state"] for stage in document("status", tmp_path)["stages"]} == {"to do"}
+
+
+def test_a_bundle_that_is_not_checked_yet_is_none(document: Command, run: Path) -> None:
+    done(run / "export" / ".cpu@50%.unchecked", fitformer_json="{}")
+    assert document("status", run)["bundles"] == []
+
+
+def test_time_has_its_cost_with_the_recipes_constants(document: Command, cli: Command, run: Path) -> None:
+    (run / "recipe.yaml").write_text(
+        "cost: {cpu_watts: 90, ram_watts: 10, pue: 2, cpu_price_per_hour: 3, currency: EUR}"
+    )
+    facts = document("status", run)
+    stages = {stage["stage"]: stage["cost"] for stage in facts["stages"] if not stage["part"]}
+    assert stages["supernet"] == {
+        "device_hours": 1.0,
+        "kwh": 0.2,
+        "co2_kg": pytest.approx(0.2 * 0.4327, rel=1e-3),
+        "price": 3.0,
+        "currency": "EUR",
+        "basis": "estimated",
+    }
+    assert facts["cost"]["device_hours"] == pytest.approx((60 + 3600 + 3) / 3600, rel=1e-5)
+    shown = cli("status", run).stdout
+    assert "device-hours" in shown and "energy estimated: 90 W" in shown and "PUE 2" in shown
+
+
+@pytest.mark.parametrize("recipe", ["cost: 3", "a: [", "\x00", "3", "cost: {pue: -1, cpu_watts: .inf}"])
+def test_a_recipe_that_cannot_be_used_does_not_stop_the_account(document: Command, run: Path, recipe: str) -> None:
+    (run / "recipe.yaml").write_text(recipe)
+    assert document("status", run)["cost"]["device_hours"] > 1

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from fitformer.errors import InputError
+from fitformer.hat import choices, gene
 from fitformer.hat import configuration as hat
+from fitformer.hat.options import format_options
 from fitformer.space import Architecture, SearchSpace
 
 PUBLISHED = {
@@ -40,10 +42,10 @@ def test_all_published_files_come_back_exactly(shared_data: Path) -> None:
         options = hat.from_architecture(arch)
         assert options == yaml.safe_load(file.read_text(encoding="utf-8")), file
         assert hat.to_architecture(hat.parse_configuration(options)) == arch
-        assert yaml.safe_load(hat.format_options(options)) == options
-        gene = hat.to_gene(hat.read_configuration(file))
-        assert len(gene) == 40
-        assert hat.to_architecture(hat.from_gene(gene)) == arch
+        assert yaml.safe_load(format_options(options)) == options
+        values = gene.to_gene(hat.read_configuration(file))
+        assert len(values) == 40
+        assert hat.to_architecture(gene.from_gene(values)) == arch
 
 
 def test_every_architecture_of_hats_spaces_comes_back() -> None:
@@ -54,7 +56,7 @@ def test_every_architecture_of_hats_spaces_comes_back() -> None:
             arch = space.sample(rng)
             assert hat.to_architecture(hat.parse_configuration(hat.from_architecture(arch))) == arch
             assert (
-                hat.to_architecture(hat.from_gene(hat.to_gene(hat.parse_configuration(hat.from_architecture(arch)))))
+                hat.to_architecture(gene.from_gene(gene.to_gene(hat.parse_configuration(hat.from_architecture(arch)))))
                 == arch
             )
 
@@ -120,7 +122,7 @@ def test_a_whole_training_configuration_may_hold_other_options() -> None:
         ({"encoder-embed-dim-subtransformer": None}, "encoder-embed-dim-subtransformer: missing"),
         (
             {"encoder-embed-dim-subtransformer": 0},
-            "f.yml: encoder-embed-dim-subtransformer: 0 is not allowed; allowed: ",
+            "f.yml: encoder-embed-dim-subtransformer: 0 is not allowed; ",
         ),
         ({"encoder-embed-dim-subtransformer": True}, "True is not allowed"),
         ({"encoder-embed-dim-subtransformer": "512 if 1 else 2"}, "'512 if 1 else 2' is not allowed"),
@@ -188,19 +190,19 @@ def test_models_that_hat_cannot_express_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="must divide"):
         hat.to_architecture(hat.parse_configuration(PUBLISHED), qkv_dim=6)
     with pytest.raises(InputError, match="gene: 3 numbers"):
-        hat.from_gene([1, 2, 3])
+        gene.from_gene([1, 2, 3])
 
 
 @pytest.mark.parametrize("preset", ["hat-wmt", "hat-iwslt", "hat-latency"])
 def test_spaces_come_back_exactly(preset: str) -> None:
     space = SearchSpace.preset(preset)
-    options = hat.from_search_space(space)
+    options = choices.from_search_space(space)
     assert options["decoder-arbitrary-ende-attn-choice"] == [-1, 1, 2]
-    assert hat.parse_search_space(options) == space
+    assert choices.parse_search_space(options) == space
 
 
 def test_the_choice_lists_of_a_training_configuration_are_a_space(shared_data: Path) -> None:
-    space = hat.read_search_space(shared_data / "hat/fixtures/toy_checkpoint/toy2.yml")
+    space = choices.read_search_space(shared_data / "hat/fixtures/toy_checkpoint/toy2.yml")
     assert space.encoder_qkv_dim == (32,)
     assert space.decoder_cross_span == (1, 2, 3)
     sub = hat.read_configuration(shared_data / "hat/fixtures/toy_checkpoint/toy_sub2.yml")
@@ -218,7 +220,7 @@ def test_the_choice_lists_of_a_training_configuration_are_a_space(shared_data: P
     ],
 )
 def test_a_bad_choice_list_is_one_line(changes: dict[str, Any], message: str) -> None:
-    options = hat.from_search_space(SearchSpace.preset("hat-wmt")) | changes
+    options = choices.from_search_space(SearchSpace.preset("hat-wmt")) | changes
     with pytest.raises(InputError) as caught:
-        hat.parse_search_space(options, "f.yml")
+        choices.parse_search_space(options, "f.yml")
     assert message in str(caught.value)
