@@ -34,7 +34,7 @@ class Attention(nn.Module):
         key, value = memory
         if self.training and self.dropout.p > 0:
             attended = self._attend_dropped(query, key, value, mask, is_causal=is_causal)
-        elif query.device.type == "cpu" and query.dtype != torch.float32:
+        elif query.device.type == "cpu" and query.dtype.itemsize < 4:
             # On a CPU the fused kernel's backward pass is many times slower in bfloat16 than in float32.
             with torch.autocast("cpu", enabled=False):
                 query, key, value = query.float(), key.float(), value.float()

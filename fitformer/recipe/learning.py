@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fitformer.recipe.section import MOST_THREADS, Count, Positive, Section, Share, Whole
+from fitformer.recipe.section import MOST_BEAM, MOST_OFFSET, MOST_THREADS, Count, Positive, Section, Share, Whole
 
 
 class Model(Section):
@@ -16,6 +17,12 @@ class Model(Section):
     """Normalise before each sublayer (trains more easily) instead of after it (HAT)."""
     share_embeddings: Literal["all", "decoder", "none"] | None = None
     """Which tables are one; by default ``all`` with a joint vocabulary, else ``decoder`` (target and output)."""
+    start: Literal["bos", "eos"] = "bos"
+    """What the decoder starts from: begin or end of sentence (fairseq, and so models imported from HAT)."""
+    position_offset: Annotated[int, Field(ge=0, le=MOST_OFFSET)] = 0
+    """Row of the sinusoid table that the first token has; 2 in models imported from HAT."""
+    norm_every_memory: bool = True
+    """With ``pre_norm``: normalise every encoder output attended to; HAT does so with the last layer's only."""
 
 
 class Training(Section):
@@ -31,6 +38,8 @@ class Training(Section):
     """The highest rate, reached after the warm-up."""
     warmup: Whole = 400
     """Updates in which the rate rises linearly."""
+    initial_learning_rate: Annotated[float, Field(ge=0.0)] = 0.0
+    """Where the warm-up starts; 1e-7 in HAT."""
     schedule: Literal["cosine", "inverse_sqrt", "linear", "constant"] = "cosine"
     """How the rate falls after the warm-up."""
     final_learning_rate: Annotated[float, Field(ge=0.0)] = 1.0e-6
@@ -58,7 +67,18 @@ class Training(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bfloat16 products where the processor has them, else float32."""
     threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
-    """0 = all processors."""
+    """Per process; 0 = all processors, shared among the processes of ``accelerate launch``."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where it trains; ``auto``: on the GPU if there is one. Latency is measured on the target's processor anyway."""
+
+    @model_validator(mode="after")
+    def _warm_up_rises(self) -> Self:
+        if self.initial_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"initial_learning_rate: {self.initial_learning_rate} must not exceed learning_rate "
+                f"({self.learning_rate}), which the warm-up rises to"
+            )
+        return self
 
 
 class Supernet(Training):
@@ -86,7 +106,7 @@ class Supernet(Training):
             raise ValueError(f"largest_first: {self.largest_first} must be less than updates ({self.updates})")
         if self.largest_first and self.patience:
             raise ValueError(
-                f"patience: {self.patience} must be 0 with largest_first, while which small architectures get worse"
+                f"patience: {self.patience} must be 0 with largest_first: the other architectures get worse meanwhile"
             )
         return self
 
@@ -95,4 +115,16 @@ class Train(Training):
     """Training of the found (or given) architecture."""
 
     start: Literal["inherited", "scratch"] = "inherited"
-    """From the SuperTransformer's weights, or from new ones."""
+    """From the SuperTransformer's weights (or those of the recipe's ``bundle``), or from new ones."""
+    teacher: Path | None = None
+    """A bundle, or the folder of a Hugging Face sequence-to-sequence model, whose translations the model learns."""
+    teacher_targets: Literal["replace", "beside"] = "replace"
+    """The teacher's translations instead of the text's own (Kim & Rush 2016), or each source with both."""
+    teacher_beam: Annotated[int, Field(ge=1, le=MOST_BEAM)] = 5
+    """Hypotheses the teacher keeps per line; 1 = greedy, which is several times faster."""
+    teacher_batch: Count = 32
+    """Lines the teacher translates together."""
+    teacher_prefix: str = ""
+    """Written before every line, for teachers that want it: ``translate English to German: `` (T5), ``>>deu<< ``."""
+    teacher_languages: tuple[str, str] | None = None
+    """Source and target as a multilingual Hugging Face teacher calls them, such as ``[eng_Latn, deu_Latn]``."""

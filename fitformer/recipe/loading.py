@@ -114,14 +114,29 @@ def _expand(value: Any, where: str) -> Any:
 
 
 def _beside(recipe: Recipe, folder: Path) -> Recipe:
-    """Make relative data paths start at the recipe's own folder."""
+    """Make relative paths of data, subword files, predictors, teacher and bundle start at the recipe's own folder."""
     corpora = {}
     for split in ("train", "valid", "test"):
         corpus = getattr(recipe.data, split)
         if corpus is not None:
             paths = {name: tuple(folder.absolute() / path for path in getattr(corpus, name)) for name in _PATHS}
             corpora[split] = corpus.model_copy(update=paths)
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update=corpora)})
+    devices = {
+        name: device.model_copy(update={"predictor": folder.absolute() / device.predictor})
+        if device.predictor is not None
+        else device
+        for name, device in recipe.devices.items()
+    }
+    changes: dict[str, Any] = {"data": recipe.data.model_copy(update=corpora), "devices": devices}
+    tokenizer = recipe.prepare.tokenizer
+    files = {name: folder.absolute() / path for name, path in tokenizer.files().items()}
+    if files:
+        changes["prepare"] = recipe.prepare.model_copy(update={"tokenizer": tokenizer.model_copy(update=files)})
+    if recipe.train.teacher is not None:
+        changes["train"] = recipe.train.model_copy(update={"teacher": folder.absolute() / recipe.train.teacher})
+    if recipe.bundle is not None:
+        changes["bundle"] = folder.absolute() / recipe.bundle
+    return recipe.model_copy(update=changes)
 
 
 _PATHS = ("source", "target", "files")

@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 MOST = 2**31 - 1  # what every library below takes as a whole number
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
+MOST_OFFSET = 1024
 MOST_BEAM = 1000
 MOST_PENALTY = 10.0
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from fitformer.recipe.costs import Cost
 from fitformer.recipe.learning import Model, Supernet, Train
 from fitformer.recipe.section import (
     MOST,
@@ -21,7 +23,7 @@ from fitformer.recipe.section import (
     Share,
     Whole,
 )
-from fitformer.recipe.text import Data, Prepare
+from fitformer.recipe.text import Data, Prepare, Tokenizer
 from fitformer.space import Architecture, SearchSpace
 
 LEAST_SPACE = 5
@@ -103,12 +105,18 @@ class Export(Section):
     """Exponent of the length by which a hypothesis' log-probability is divided."""
     no_repeat_ngram: Whole = 0
     """No sequence of so many tokens occurs twice in an output; 0 = no such rule."""
-    max_length_ratio: Positive = 2.0
-    """Longest output: this times the source tokens, plus ``max_length_offset``."""
+    max_length_ratio: Annotated[float, Field(ge=0.0)] = 2.0
+    """Longest output: this times the source tokens, plus ``max_length_offset``; 0 = the offset alone."""
     max_length_offset: Whole = 10
     """See ``max_length_ratio``."""
     check_sentences: Count = 200
     """Validation sentences that must decode to the same tokens in PyTorch and in the bundle."""
+
+    @model_validator(mode="after")
+    def _an_output_may_have_tokens(self) -> Export:
+        if not self.max_length_ratio and not self.max_length_offset:
+            raise ValueError("max_length_offset: 0 with max_length_ratio 0 leaves no output; raise one of them")
+        return self
 
 
 class Device(Section):
@@ -116,6 +124,8 @@ class Device(Section):
 
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     """Processor threads of the bundle."""
+    predictor: Path | None = None
+    """A latency predictor made elsewhere, for a device that is not at hand: nothing is measured, search trusts it."""
 
 
 class Target(Section):
@@ -160,6 +170,8 @@ class Recipe(Section):
     """A preset's name or a mapping of choices."""
     architecture: str | dict[str, Any] | None = None
     """A fixed architecture instead of a space: supernet, measure and search are skipped."""
+    bundle: Path | None = None
+    """A bundle whose model learns on from new text (fine-tuning): architecture, subwords and weights are its own."""
     devices: dict[FolderName, Device] = Field(default={"cpu": Device()})
     """The machines to fit to."""
     targets: tuple[Target, ...] = ()
@@ -170,11 +182,20 @@ class Recipe(Section):
     train: Train = Train()
     compress: Compress = Compress()
     export: Export = Export()
+    cost: Cost = Cost()
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
-        if (self.space is None) == (self.architecture is None):
-            raise ValueError("give either 'space' (to search in) or 'architecture' (to train as it is)")
+        if [self.space, self.architecture, self.bundle].count(None) != 2:
+            raise ValueError(
+                "give either 'space' (to search in) or 'architecture' (to train as it is) or 'bundle' (to train on)"
+            )
+        for name, section, default in (
+            ("model", self.model, Model()),
+            ("prepare.tokenizer", self.prepare.tokenizer, Tokenizer()),
+        ):
+            if self.bundle is not None and section != default:
+                raise ValueError(f"{name}: comes from the bundle; leave this section out")
         if self.space is not None and not self.targets:
             raise ValueError("targets: give at least one, for example {device: cpu, latency: 50%}")
         for target in self.targets:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from fitformer.recipe.section import MOST, Count, Section
+
+TOKENIZER_FILES = ("codes", "source_dictionary", "target_dictionary")
 
 
 class Corpus(Section):
     """Text pairs: ``source`` and ``target`` files of parallel lines, or ``files`` that hold both sides."""
 
     source: tuple[Path, ...] = ()
-    """Files of source lines, plain or .gz; one or a list."""
+    """Files of source lines, plain or .gz, .sgm or .xml test sets; one or a list."""
     target: tuple[Path, ...] = ()
     """Files of target lines, in the order of ``source``."""
     files: tuple[Path, ...] = ()
@@ -64,6 +66,8 @@ class Data(Section):
     """Without it, ``held_out_pairs`` are held out of the training pairs."""
     test: Corpus | None = None
     """Without it, ``held_out_pairs`` are held out of the training pairs."""
+    valid_every: Annotated[int, Field(ge=2, le=MOST)] | None = None
+    """Instead of ``valid``: every so-many-th training pair that cleaning keeps is a validation pair."""
     held_out_pairs: Count | None = None
     """By default a twentieth of the training pairs, at most 1000."""
     licence: str = "not stated"
@@ -73,18 +77,20 @@ class Data(Section):
     def _one_origin(self) -> Data:
         if (self.builtin is None) == (self.train is None):
             raise ValueError("give either 'train' (your files) or 'builtin' (a corpus by name)")
+        if self.valid_every is not None and self.valid is not None:
+            raise ValueError("give either 'valid' (your files) or 'valid_every' (of the training pairs)")
         return self
 
 
 class Tokenizer(Section):
-    """The subword model (SentencePiece)."""
+    """The subword model: SentencePiece (``unigram``, ``bpe``), or as text was prepared before it (``subword-nmt``)."""
 
-    kind: Literal["unigram", "bpe"] = "unigram"
-    """How subwords are chosen."""
+    kind: Literal["unigram", "bpe", "subword-nmt"] = "unigram"
+    """How subwords are chosen; ``subword-nmt``: Moses tokens, merges of both languages, dictionaries as of fairseq."""
     joint: bool = True
     """One model and vocabulary for both languages."""
     vocab_size: Annotated[int, Field(ge=8, le=MOST)] | None = None
-    """Chosen from the size of the corpus unless given."""
+    """Chosen from the size of the corpus unless given; for ``subword-nmt`` the number of merges."""
     byte_fallback: bool = True
     """Spell characters that are not in the vocabulary as bytes, so that every script passes through."""
     character_coverage: Annotated[float, Field(ge=0.9, le=1.0)] = 0.9995
@@ -93,6 +99,39 @@ class Tokenizer(Section):
     """Strings that are always one piece."""
     placeholders: bool = True
     """Keep ``{name}``, ``%s``, ``<b>`` and their like whole."""
+    moses: bool = False
+    """``subword-nmt``: the text is plain, cut it into words and marks as Moses does; else it is cut already."""
+    lowercase: bool = False
+    """``subword-nmt``: lower-case the tokens."""
+    normalise: bool = False
+    """``subword-nmt`` with ``moses``: plain quotes, dashes and the like first (Moses' normalize-punctuation)."""
+    aggressive_hyphens: bool = False
+    """``subword-nmt`` with ``moses``: ``a-b`` becomes ``a @-@ b``."""
+    codes: Path | None = None
+    """``subword-nmt``: a file of merges instead of learned ones."""
+    source_dictionary: Path | None = None
+    """``subword-nmt``: a dictionary of fairseq instead of a new one (without ``codes``: of text cut already)."""
+    target_dictionary: Path | None = None
+    """``subword-nmt``: the same of the target; of joint vocabularies the same file."""
+
+    @model_validator(mode="after")
+    def _settings_of_the_kind(self) -> Self:
+        names = ("moses", "lowercase", "normalise", "aggressive_hyphens", *TOKENIZER_FILES)
+        for name in names:
+            if getattr(self, name) and self.kind != "subword-nmt":
+                raise ValueError(f"{name}: belongs to kind subword-nmt, not {self.kind}")
+        for name in ("normalise", "aggressive_hyphens"):
+            if getattr(self, name) and not self.moses:
+                raise ValueError(f"{name}: needs moses")
+        if (self.source_dictionary is None) != (self.target_dictionary is None):
+            raise ValueError("source_dictionary and target_dictionary: give both or none")
+        if self.joint and self.source_dictionary != self.target_dictionary:
+            raise ValueError("target_dictionary: is another than source_dictionary, so joint must be false")
+        return self
+
+    def files(self) -> dict[str, Path]:
+        """The files that are given, by setting."""
+        return {name: path for name in TOKENIZER_FILES if (path := getattr(self, name)) is not None}
 
 
 class Cleaning(Section):

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from fitformer.data.arrays import TokenArrays
 from fitformer.data.evaluation import read_evaluation_text
+from fitformer.data.tokenizer_files import prepared_tokenizers
 from fitformer.errors import DataError, InputError
 from fitformer.progress import Progress
-from fitformer.rundir import read_json
 from fitformer.runtime.scores import score_translations
-from fitformer.runtime.tokenizer import Tokenizer, load_tokenizer
+from fitformer.runtime.tokenizer import Tokenizer
 
 NGRAMS = (2, 4)  # characters, within words
 HASHED_NGRAMS = 1 << 18
@@ -163,8 +163,7 @@ def _evenly_spaced(count: int, most: int) -> npt.NDArray[np.int64]:
 
 
 def _tokenizers(prepared: Path) -> dict[str, Tokenizer]:
-    models = read_json(prepared / "stats.json")["tokenizer"]["models"]
-    return {side: load_tokenizer("sentencepiece", prepared / models[side]) for side in ("source", "target")}
+    return dict(zip(("source", "target"), prepared_tokenizers(prepared), strict=True))
 
 
 def _evaluation(prepared: Path, split: str) -> tuple[list[str], list[str]]:

@@ -17,11 +17,11 @@ from torch import Tensor
 CHUNK_ELEMENTS = 1 << 20  # logits at a time, about what a second-level cache holds
 
 
-class Teacher(NamedTuple):
-    """A model's predictions for the positions of a batch, unprojected: its logits are hidden @ weight^T."""
+class Predictions(NamedTuple):
+    """What a model predicts for the target positions of a batch, unprojected: the logits are hidden @ weight^T."""
 
-    hidden: Tensor  # [N, D of the teacher]
-    weight: Tensor  # [V, D of the teacher]
+    hidden: Tensor  # [N, D]
+    weight: Tensor  # [V, D]
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -35,7 +35,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         target: Tensor,
         smoothing: float,
         dtype: torch.dtype,
-        teacher: Teacher | None,
+        teacher: Predictions | None,
         share: float,
     ) -> tuple[Tensor, Tensor]:
         wants_gradient = any(ctx.needs_input_grad[:2])
@@ -73,7 +73,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return grad_hidden.float() * grad_smoothed, grad_weight.float() * grad_smoothed, *(None,) * 5
 
 
-def _soft_targets(teacher: Teacher, rows: int, dtype: torch.dtype) -> Iterator[Tensor]:
+def _soft_targets(teacher: Predictions, rows: int, dtype: torch.dtype) -> Iterator[Tensor]:
     """The teacher's distributions, ``rows`` positions at a time."""
     matrix = teacher.weight.detach().to(dtype).contiguous()
     for chunk in teacher.hidden.detach().to(dtype).split(rows):
@@ -98,7 +98,7 @@ def distilled_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
-    teacher: Teacher,
+    teacher: Predictions,
     *,
     share: float,
     smoothing: float,

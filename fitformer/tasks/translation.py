@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fitformer.data.arrays import IntArray, TokenArrays
-from fitformer.data.batches import BucketedBatches
+from fitformer.data.batches import BOS, BucketedBatches
 from fitformer.models import Transformer
-from fitformer.tasks.loss import projected_cross_entropy
+from fitformer.tasks.loss import Predictions, distilled_cross_entropy, projected_cross_entropy
 
 VALIDATION_TOKENS = 4096
 
@@ -38,7 +38,8 @@ class PairTensors(NamedTuple):
 class TranslationTask:
     """The prepared corpus of a run, seen as a stream of batches and a loss.
 
-    Matrix products run in ``dtype``; everything that needs the range or the digits stays in float32.
+    Matrix products run in ``dtype``; everything that needs the range or the digits stays in float32. The training
+    pairs are those of the folder ``training_pairs`` where it is given.
     """
 
     def __init__(
@@ -51,15 +52,27 @@ class TranslationTask:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         valid_sentences: int | None = None,
+        start_id: int = BOS,
+        training_pairs: Path | None = None,
     ) -> None:
         self.label_smoothing, self.device, self.dtype = label_smoothing, device, dtype
-        self.train_batches = BucketedBatches(*_split(prepared, "train"), batch_tokens=batch_tokens, seed=seed)
-        valid = BucketedBatches(*_split(prepared, "valid"), batch_tokens=VALIDATION_TOKENS, seed=seed)
+        train, valid = (
+            BucketedBatches(*_split(folder, split), batch_tokens=tokens, seed=seed, start_id=start_id)
+            for folder, split, tokens in (
+                (training_pairs or prepared, "train", batch_tokens),
+                (prepared, "valid", VALIDATION_TOKENS),
+            )
+        )
+        self.train_batches = train
         self._valid = [self._tensors(valid, indices) for indices in _thinned(valid, valid_sentences)]
 
     def epoch(self, number: int) -> list[IntArray]:
         """The training batches of an epoch, as sentence indices."""
         return self.train_batches.epoch(number)
+
+    def target_tokens(self, indices: IntArray) -> int:
+        """Number of target tokens of a training batch, without reading it."""
+        return int(self.train_batches.target.lengths[indices].sum()) + len(indices)  # each side ends with EOS
 
     def batch(self, indices: IntArray) -> PairTensors:
         """Read one training batch."""
@@ -67,16 +80,33 @@ class TranslationTask:
 
     def loss(self, model: Transformer, batch: PairTensors) -> Loss:
         """Teacher-forced label-smoothed loss of a batch, padding left out."""
+        predicted, target = self.predict(model, batch)
+        return self.loss_of(predicted, target)
+
+    def predict(self, model: Transformer, batch: PairTensors) -> tuple[Predictions, Tensor]:
+        """Teacher-forced predictions for the target tokens of a batch, padding left out, and those tokens ``[N]``."""
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.dtype is torch.bfloat16):
             hidden = model.features(batch.source, batch.decoder_input)
         hidden, target = hidden.flatten(0, 1), batch.target.flatten()
         if batch.num_tokens < len(target):
             real = target.nonzero().squeeze(1)
             hidden, target = hidden[real], target[real]
-        smoothed, nll = projected_cross_entropy(
-            hidden, model.output_weight(), target, smoothing=self.label_smoothing, dtype=self.dtype
-        )
-        return Loss(smoothed, nll, batch.num_tokens)
+        return Predictions(hidden, model.output_weight()), target
+
+    def loss_of(
+        self, predicted: Predictions, target: Tensor, *, teacher: Predictions | None = None, share: float = 0.0
+    ) -> Loss:
+        """Label-smoothed loss of predictions, ``share`` of it against a teacher's instead of the right words."""
+        hidden, weight = predicted
+        if teacher is None or share == 0.0:
+            smoothed, nll = projected_cross_entropy(
+                hidden, weight, target, smoothing=self.label_smoothing, dtype=self.dtype
+            )
+        else:
+            smoothed, nll = distilled_cross_entropy(
+                hidden, weight, target, teacher, share=share, smoothing=self.label_smoothing, dtype=self.dtype
+            )
+        return Loss(smoothed, nll, len(target))
 
     @torch.no_grad()
     def validation_loss(self, model: Transformer) -> dict[str, float]:

@@ -65,7 +65,7 @@ def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer)
         prefix = f"optimizer.{name}."
         entries = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
         if entries:
-            optimizer.state[parameter] = entries
+            optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in entries.items()}
     return Position(**metadata)
 
 

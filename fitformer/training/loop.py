@@ -1,4 +1,5 @@
-"""The training loop. One update is: select, draw dropout, read batches, loss, clip, step, log, validate, save.
+"""The training loop. One update is: select, draw dropout, read batches, loss, sum over the processes, clip, step, log,
+validate, save.
 
 Everything random is a function of the seed and the update number, so that a training killed at any moment and started
 again ends with the same weights as one that was not.
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fitformer.data.arrays import IntArray
 from fitformer.errors import NotPossibleError
 from fitformer.models import Transformer
 from fitformer.progress import Progress
@@ -29,7 +31,8 @@ from fitformer.training.checkpoint import (
     unique_parameters,
     write_tensors,
 )
-from fitformer.training.logs import TrainingLog
+from fitformer.training.logs import NoLog, TrainingLog
+from fitformer.training.processes import ALONE, Processes
 from fitformer.training.schedule import learning_rate
 
 SECONDS_BETWEEN_SAVES = 30.0
@@ -37,6 +40,8 @@ UPDATES_PER_LOG_LINE = 50
 
 Step = Callable[[Sequence[PairTensors], int], float]
 """Accumulates the gradients of an update's batches, given their number of target tokens; returns the summed loss."""
+Reorder = Callable[[int, torch.optim.Optimizer], bool]
+"""Changes weights and moments before an update; whether it did, so that older weights are no longer comparable."""
 
 
 @dataclass
@@ -45,7 +50,8 @@ class Trainer:
 
     ``select(update)`` is called before each update (draws and activates an architecture); ``validate()`` returns
     validation losses by name, of which the mean decides about early stopping; ``step`` computes gradients in another
-    way than by the plain loss.
+    way than by the plain loss; ``reorder`` changes the weights before an update. Of several ``processes`` the main one
+    validates and writes; the others learn from their share of the same updates.
     """
 
     model: Transformer
@@ -57,9 +63,12 @@ class Trainer:
     validate: Callable[[], dict[str, float]]
     title: str
     step: Step | None = None
+    reorder: Reorder | None = None
+    processes: Processes = ALONE
 
     def run(self) -> dict[str, Any]:
         """Train to the end, from wherever a killed run stopped; write the weights; return the facts."""
+        is_main = self.processes.is_main
         self.folder.mkdir(parents=True, exist_ok=True)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -70,15 +79,18 @@ class Trainer:
             fused=True,
         )
         self.position = load_state(self.folder, self.model, self.optimizer)
+        self.processes.check_same("updates done", self.position.update)
         self.batches = self._batches()
         self._began = time.monotonic() - self.position.seconds
         self._sum_loss = self._sum_tokens = 0.0
         with (
-            TrainingLog(self.folder, update=self.position.update) as self.log,
-            Progress(self.title, self.settings.updates, unit="updates", start=self.position.update) as progress,
+            TrainingLog(self.folder, update=self.position.update) if is_main else NoLog() as self.log,
+            Progress(
+                self.title, self.settings.updates, unit="updates", start=self.position.update, quiet=not is_main
+            ) as progress,
         ):
             self._loop(progress)
-        return self._finish()
+        return self._finish() if is_main else {}
 
     def _loop(self, progress: Progress) -> None:
         settings, position = self.settings, self.position
@@ -92,7 +104,7 @@ class Trainer:
             if position.update % settings.validate_every == 0 or last:
                 self._validate()
                 saved = float("-inf")
-            if last or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
+            if self.processes.is_main and (last or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES):
                 position.seconds = time.monotonic() - self._began
                 save_state(self.folder, self.model, self.optimizer, position)
                 saved = time.monotonic()
@@ -103,12 +115,16 @@ class Trainer:
     def _update(self) -> float:
         """One optimizer step over ``accumulate`` batches; returns the mean loss per target token."""
         settings, update = self.settings, self.position.update
+        if self.reorder is not None and self.reorder(update, self.optimizer):
+            self.position.snapshots.clear()  # of weights in another order: no mean with what comes now
         if self.select is not None:
             self.select(update)
-        self.model.mask_pool.start_update(self.seed, update)
-        batches = [next(self.batches) for _ in range(settings.accumulate)]
-        tokens = sum(batch.num_tokens for batch in batches)
-        total = (self.step or self._plain_step)(batches, tokens)
+        self.model.mask_pool.start_update(self.processes.seed(self.seed), update)
+        dealt = [next(self.batches) for _ in range(settings.accumulate)]
+        tokens = sum(map(self.task.target_tokens, dealt))
+        batches = [self.task.batch(indices) for indices in self.processes.deal(dealt)]
+        share = (self.step or self._plain_step)(batches, tokens)
+        total = self.processes.sum_gradients(list(self.model.parameters()), share)
         if settings.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
         rate = learning_rate(settings, update)
@@ -150,22 +166,24 @@ class Trainer:
             )
             self._sum_loss = self._sum_tokens = 0.0
 
-    def _batches(self) -> Iterator[PairTensors]:
-        """The endless stream of batches from the saved position on; it moves the position along."""
+    def _batches(self) -> Iterator[IntArray]:
+        """The endless stream of batches, as sentence indices, from the saved position on; it moves the position."""
         position = self.position
         while True:
             order = self.task.epoch(position.epoch)
             while position.next_batch < len(order):
                 indices = order[position.next_batch]
                 position.next_batch += 1
-                yield self.task.batch(indices)
+                yield indices
             position.epoch, position.next_batch = position.epoch + 1, 0
 
     def _validate(self) -> None:
-        position = self.position
-        losses = self.validate()
-        self.log.write(position.update, valid=losses)
-        mean = sum(losses.values()) / len(losses)
+        position, mean = self.position, 0.0
+        if self.processes.is_main:
+            losses = self.validate()
+            self.log.write(position.update, valid=losses)
+            mean = sum(losses.values()) / len(losses)
+        mean = self.processes.agree(mean)
         if mean < position.best_loss:
             position.best_loss, position.validations_since_best = mean, 0
         else:
@@ -175,11 +193,14 @@ class Trainer:
 
     def _keep_snapshot(self) -> None:
         position = self.position
-        write_tensors(self._snapshot(position.update), {**unique_parameters(self.model)})
+        if self.processes.is_main:
+            write_tensors(self._snapshot(position.update), {**unique_parameters(self.model)})
         position.snapshots.append(position.update)
         while len(position.snapshots) > self.settings.average_last:
             # One older snapshot stays until the next state is on disk: a kill in between resumes from the older state.
             del position.snapshots[0]
+        if not self.processes.is_main:
+            return
         for path in self.folder.glob("snapshot-*.safetensors"):
             update = int(path.stem.partition("-")[2])
             if update < position.snapshots[0] - self.settings.validate_every:
@@ -225,17 +246,20 @@ def train(
     validate: Callable[[], dict[str, float]] | None = None,
     select: Callable[[int], None] | None = None,
     step: Step | None = None,
+    reorder: Reorder | None = None,
+    processes: Processes = ALONE,
 ) -> dict[str, Any]:
     """Train ``model`` and write ``weights.safetensors`` to ``folder``; see ``Trainer`` for the hooks.
 
-    Returns the facts of the training: updates, target tokens, seconds, validation losses of the final weights.
+    Returns the facts of the training: updates, target tokens, seconds, validation losses of the final weights; in a
+    process that is not the main one, nothing.
 
     Raises:
         InputError: a damaged state from an earlier run.
-        NotPossibleError: the loss diverged, or the disk is full.
+        NotPossibleError: the loss diverged, the disk is full, or another process ended.
     """
     check = validate or (lambda: task.validation_loss(model))
-    return Trainer(model, task, settings, folder, seed, select, check, title, step).run()
+    return Trainer(model, task, settings, folder, seed, select, check, title, step, reorder, processes).run()
 
 
 def clean_up(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which number format the matrix products of training run in."""
+"""What training runs on, and in which number format its matrix products."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from pathlib import Path
 import torch
 
 from fitformer.errors import InputError
+
+
+def compute_device(setting: str) -> str:
+    """Turn ``auto``, ``cpu`` or ``cuda`` into a device of this process.
+
+    Raises:
+        InputError: there is no such device here.
+    """
+    has_gpu = torch.cuda.is_available()
+    if setting == "cuda" and not has_gpu:
+        raise InputError("device: 'cuda' is not available here; give auto or cpu")
+    return "cuda" if has_gpu and setting != "cpu" else "cpu"
 
 
 def compute_dtype(precision: str, device: str) -> torch.dtype:
