@@ -21,6 +21,7 @@ from fitformer.rundir import atomic_path, read_json, sha256, write_json
 from fitformer.runtime.bundle import FACTS_FILE, FORMAT_VERSION, Bundle
 from fitformer.runtime.decoding import EOS, DecodeSettings
 from fitformer.runtime.lines import one_line
+from fitformer.runtime.tokenizer import load_tokenizer
 from fitformer.runtime.verify import golden_target
 
 # Settings of one search that are the caller's business and not a bundle's default.
@@ -118,7 +119,13 @@ def add_facts(folder: Path, **facts: Any) -> Bundle:
 
 
 def _copy_tokenizer(tokenizer: TokenizerFiles, folder: Path, *, taken: set[str]) -> dict[str, str]:
-    """Copy the files; of different files with one name, each gets the part it plays in front."""
+    """Copy the files; of different files with one name, each gets the part it plays in front.
+
+    Raises:
+        BundleError: one does not hold a tokenizer; it is named here, where it has the name that the user knows.
+    """
+    for path in dict.fromkeys((tokenizer.source, tokenizer.target)):
+        load_tokenizer(tokenizer.kind, path, codes=tokenizer.codes, options=tokenizer.options)
     paths = {"source": tokenizer.source, "target": tokenizer.target}
     if tokenizer.codes is not None:
         paths["codes"] = tokenizer.codes

@@ -19,7 +19,7 @@ from fitformer.export.torch_steps import TorchStepModel
 from fitformer.models import Transformer
 from fitformer.models.transformer import DecodeState
 from fitformer.runtime.bundle import Bundle
-from fitformer.runtime.decoding import BOS, EOS, DecodeSettings, Floats, Ids, StepModel, beam_search, greedy
+from fitformer.runtime.decoding import EOS, DecodeSettings, Floats, Ids, StepModel, beam_search, greedy
 from fitformer.runtime.translator import pad_batch
 
 TIE = 1e-4  # of a logit; float32 rounding in these models stays below a tenth of it
@@ -150,7 +150,7 @@ class _Comparison:
         want_state, have_state = self.expected.encode(source), self.found.encode(source)
         lengths = np.array([len(ids) for ids in outputs])
         tokens = np.full((len(outputs), int(lengths.max()) + 1), EOS, np.int64)
-        tokens[:, 0] = BOS
+        tokens[:, 0] = self.expected.start_id
         for row, ids in enumerate(outputs):
             tokens[row, 1 : len(ids) + 1] = ids
         for position in range(tokens.shape[1]):
@@ -174,7 +174,8 @@ class _Preferring:
     """A model that prefers one output: wherever it has begun so, the logit of its next token is higher by ``TIE``."""
 
     def __init__(self, model: StepModel[Any], output: list[int]) -> None:
-        self.model, self.path = model, [BOS, *output, EOS]
+        self.model, self.start_id = model, model.start_id
+        self.path = [self.start_id, *output, EOS]
 
     def encode(self, source: Ids) -> tuple[Any, list[bool]]:
         return self.model.encode(source), [True] * len(source)
@@ -199,7 +200,7 @@ class _Shaken:
     """A model whose logits are moved by random amounts of at most ``TIE / 2``."""
 
     def __init__(self, model: StepModel[Any], rng: np.random.Generator) -> None:
-        self.model, self.rng = model, rng
+        self.model, self.start_id, self.rng = model, model.start_id, rng
 
     def encode(self, source: Ids) -> Any:
         return self.model.encode(source)

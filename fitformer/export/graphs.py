@@ -10,6 +10,7 @@ step is ``X`` of the following one; T starts at 0 and ``position`` equals it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -60,14 +61,15 @@ def encoder_graph(model: Transformer, *, matrices: Matrices = FLOAT32) -> onnx.M
     places = [_positions(graph, stack), graph.integers(0), length, graph.integers(0)]
     x = graph.node("Add", [x, graph.node("Slice", places, "places")], "placed")
     x = blocks.rows(x, arch.encoder_embed_dim, "rows")
-    attended = {index for layers in arch.decoder_cross_layers for index in layers}
-    outputs: dict[int, str] = {}
+    outputs = _Outputs.of(model)
     for index in range(arch.encoder_num_layers):
         layer, name = stack.layers[index], f"layers.{index}"
         assert isinstance(layer, EncoderLayer)
         x = _encoder_layer(blocks, x, layer, batch, kept, name)
-        if index in attended:
-            outputs[index] = blocks.norm(x, stack.norm, f"{name}.memory") if model.config.pre_norm else x
+        if index in outputs.normed_layers:
+            outputs.normed[index] = blocks.norm(x, stack.norm, f"{name}.memory") if model.config.pre_norm else x
+        if index in outputs.plain_layers:
+            outputs.plain[index] = x
     _memories(blocks, model, outputs, batch)
     _cross_masks(graph, model, padding)
     return graph.build(str(EXPORTER_VERSION))
@@ -131,17 +133,44 @@ def _decoder_layer(
     return x
 
 
-def _memories(blocks: Blocks, model: Transformer, outputs: dict[int, str], batch: str) -> None:
+@dataclass
+class _Outputs:
+    """Outputs of the attended encoder layers by index: through the last norm (which is only there in pre-norm), and
+    as they are, where the norm is for the first of a decoder layer's memories only.
+    """
+
+    normed_layers: set[int]
+    plain_layers: set[int]
+    normed: dict[int, str] = field(default_factory=dict)
+    plain: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Transformer) -> _Outputs:
+        """Which outputs the decoder layers of ``model`` attend to."""
+        every = model.config.norm_every_memory or not model.config.pre_norm
+        attended = model.arch.decoder_cross_layers
+        normed = {index for layers in attended for index in (layers if every else layers[:1])}
+        return cls(normed, set() if every else {index for layers in attended for index in layers[1:]})
+
+    def is_normed(self, place: int) -> bool:
+        """Whether the output at that place of a decoder layer's memory is normed."""
+        return place == 0 or not self.plain_layers
+
+
+def _memories(blocks: Blocks, model: Transformer, outputs: _Outputs, batch: str) -> None:
     """Concatenate the attended encoder outputs along the sequence and project them for every decoder layer."""
     graph, width = blocks.graph, model.arch.encoder_embed_dim
-    memories: dict[tuple[int, ...], str] = {(index,): output for index, output in outputs.items()}
-    by_sentence: dict[int, str] = {}
+    memories: dict[tuple[int, ...], str] = {(index,): output for index, output in outputs.normed.items()}
+    by_sentence: dict[bool, dict[int, str]] = {True: {}, False: {}}
     for index, layers in enumerate(model.arch.decoder_cross_layers):
         if layers not in memories:
-            for i in set(layers) - set(by_sentence):
-                by_sentence[i] = blocks.sentences(outputs[i], batch, (width,), f"layers.{i}.sentences")
+            parts = [(i, outputs.is_normed(place)) for place, i in enumerate(layers)]
+            for normed, kind in ((True, "sentences"), (False, "plain_sentences")):
+                values, known = outputs.normed if normed else outputs.plain, by_sentence[normed]
+                for i in {i for i, is_normed in parts if is_normed == normed} - set(known):
+                    known[i] = blocks.sentences(values[i], batch, (width,), f"layers.{i}.{kind}")
             name = "memory_" + "_".join(map(str, layers))
-            joined = graph.node("Concat", [by_sentence[i] for i in layers], name, axis=1)
+            joined = graph.node("Concat", [by_sentence[normed][i] for i, normed in parts], name, axis=1)
             memories[layers] = blocks.rows(joined, width, f"{name}.rows")
         layer = model.decoder.layers[index]
         assert isinstance(layer, DecoderLayer)

@@ -15,6 +15,7 @@ class TorchStepModel:
 
     def __init__(self, model: Transformer) -> None:
         self.model = model.eval()
+        self.start_id = model.config.start_id
 
     @torch.no_grad()
     def encode(self, source: Ids) -> DecodeState:

@@ -8,6 +8,7 @@ from typing import Any
 from fitformer.errors import InputError
 
 SHARED_EMBEDDINGS = ("all", "decoder", "none")
+BOS, EOS = 2, 3
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class TransformerConfig:
     ``share_embeddings``: ``all`` = one table for source, target and output; ``decoder`` = target and output share one;
     ``none`` = three tables. The reference widths are those of the SuperTransformer (0 = the model's own): its
     sinusoidal position table serves every width (first columns), and dropout is scaled by ``width / reference``.
+
+    The last three are for models of other origin. ``position_offset``: row of the sinusoid table that the first token
+    has (HAT: 2). ``start_id``: id that the decoder starts from, begin or end of sentence (HAT: the end).
+    ``norm_every_memory``: in pre-norm, every attended encoder output is normalised (HAT: only the first of a decoder
+    layer's, that of the last encoder layer).
     """
 
     source_vocab_size: int
@@ -28,12 +34,19 @@ class TransformerConfig:
     decoder_reference_dim: int = 0
     dropout: float = 0.1
     attention_dropout: float = 0.0
+    position_offset: int = 0
+    start_id: int = BOS
+    norm_every_memory: bool = True
 
     def __post_init__(self) -> None:
         if self.share_embeddings not in SHARED_EMBEDDINGS:
             raise InputError(
                 f"model.share_embeddings: '{self.share_embeddings}' must be one of {', '.join(SHARED_EMBEDDINGS)}"
             )
+        if type(self.position_offset) is not int or self.position_offset < 0:
+            raise InputError(f"model.position_offset: {self.position_offset!r} must be a whole number of at least 0")
+        if self.start_id not in (BOS, EOS):
+            raise InputError(f"model.start_id: {self.start_id!r} must be {BOS} (begin) or {EOS} (end of sentence)")
         if self.share_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
             raise InputError("model.share_embeddings: 'all' needs one vocabulary for both languages (joint tokenizer)")
 

@@ -2,8 +2,8 @@
 
 HAT's freedoms are per-layer sizes, an encoder and a decoder of different width, and arbitrary encoder-decoder attention
 (section 2.1): a decoder layer may attend to the outputs of several encoder layers, concatenated along the sequence.
-Inputs are ids, right-padded with 0; a source ends with the end-of-sentence id, a decoder input begins with the
-begin-of-sentence id. Letters: B batch, S source length, T target length, M memory length, D width, V vocabulary.
+Inputs are ids, right-padded with 0; a source ends with the end-of-sentence id, a decoder input begins with
+``config.start_id``. Letters: B batch, S source length, T target length, M memory length, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def padding_mask(source: Tensor) -> Tensor | None:
 
 
 class Stack(nn.Module):
-    """Embedding, layers and, in pre-norm, a last norm: what encoder and decoder have in common."""
+    """Embedding, layers and, in pre-norm, a last norm: what encoder and decoder have in common.
+
+    ``positions`` [max_positions, reference width] begins with the row of the first token.
+    """
 
     positions: Tensor
 
@@ -72,7 +75,9 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = leaves.layer_norm(embed_tokens.active_dim) if config.pre_norm else nn.Identity()
         self.dropout = Dropout(config.dropout, pool, reference_dim=reference_dim)
-        self.register_buffer("positions", sinusoidal_positions(config.max_positions, reference_dim), persistent=False)
+        offset = config.position_offset
+        positions = sinusoidal_positions(offset + config.max_positions, reference_dim)[offset:]
+        self.register_buffer("positions", positions, persistent=False)
 
     def embed(self, ids: Tensor, start: int = 0) -> Tensor:
         """sqrt(D) * token + position, then dropout: ids ``[B, T]`` from position ``start`` on to ``[B, T, D]``."""
@@ -175,7 +180,10 @@ class Transformer(nn.Module):
         return DecodeState(cross, masks, [None] * len(cross))
 
     def _memory(self, outputs: list[Tensor], layers: tuple[int, ...]) -> Tensor:
-        return torch.cat([self.encoder.norm(outputs[index]) for index in layers], 1)
+        every = self.config.norm_every_memory
+        attended = [outputs[index] for index in layers]
+        normed = [self.encoder.norm(x) if every or place == 0 else x for place, x in enumerate(attended)]
+        return torch.cat(normed, 1)
 
     def decode(self, tokens: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         """Run the decoder on ids ``[B, T]``: all of them at once, or one more than ``state`` has seen.

@@ -6,6 +6,8 @@ and not a strange translation.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 from fitformer.errors import BundleError, InputError, nearest
 from fitformer.rundir import read_json, sha256
-from fitformer.runtime.decoding import DecodeSettings
+from fitformer.runtime.decoding import BOS, EOS, DecodeSettings
 from fitformer.runtime.session import OnnxStepModel
 from fitformer.runtime.tokenizer import Tokenizer, load_tokenizer
 
@@ -32,6 +34,8 @@ REQUIRED = {
     "files": dict,
 }
 PRECISIONS = ("fp32", "int8")
+DECISIVE = ["task", "source_language", "target_language", "architecture", "model", "precision", "tokenizer"]
+DECISIVE += ["graphs", "max_source_length", "decoding", "files"]
 COPY_AGAIN = "copy the bundle again or export it again"
 
 
@@ -89,7 +93,20 @@ class Bundle:
         """Load the graphs into ONNX Runtime for ``threads`` processor threads."""
         graphs = self.facts["graphs"]
         encoder, decoder = (self.file(graphs.get(part)) for part in ("encoder", "decoder"))
-        return OnnxStepModel(encoder, decoder, threads=threads)
+        return OnnxStepModel(encoder, decoder, threads=threads, start_id=self.facts["model"].get("start_id", BOS))
+
+    @property
+    def name(self) -> str:
+        """What people call it: the recipe that it came from, or else its folder."""
+        training = self.facts.get("training")
+        recipe = training.get("recipe") if isinstance(training, dict) else None
+        return str(recipe or self.path.absolute().name)
+
+    @property
+    def identity(self) -> str:
+        """A digest of all that decides what it translates; what was measured since (scores, latencies) is left out."""
+        known = json.dumps({key: self.facts.get(key) for key in DECISIVE}, sort_keys=True)
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
 
     @property
     def decode_settings(self) -> DecodeSettings:
@@ -158,6 +175,8 @@ def _wrong_values(facts: dict[str, Any]) -> Iterator[str]:
         value = facts["model"].get(key)
         if not isinstance(value, int) or value < 2:
             yield f"model: '{key}' is {value!r}, not a whole number of at least 2"
+    if (start := facts["model"].get("start_id", BOS)) not in (BOS, EOS):
+        yield f"model: 'start_id' is {start!r}, not {BOS} or {EOS}"
     parts = (facts["graphs"], ("encoder", "decoder")), (facts["tokenizer"], ("source", "target"))
     for entry, sides in parts:
         for side in sides:

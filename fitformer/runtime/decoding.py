@@ -42,6 +42,11 @@ State = TypeVar("State")
 class StepModel(Protocol[State]):
     """A sequence-to-sequence model seen one target position at a time. ``State`` is the model's own business."""
 
+    @property
+    def start_id(self) -> int:
+        """The token that is fed at position 0: bos, or eos in models made by fairseq."""
+        ...
+
     def encode(self, source: Ids) -> State:
         """Read ``source`` [B, S] (right-padded with 0) and return the state before the first target position."""
         ...
@@ -143,7 +148,7 @@ def greedy(
     if not running:
         return outputs
     state = model.encode(source)
-    tokens = np.full(len(rows), BOS, np.int64)
+    tokens = np.full(len(rows), model.start_id, np.int64)
     end = None if ignore_eos else EOS
     position = 0
     while True:
@@ -181,7 +186,7 @@ class _Node(NamedTuple):
     parent: _Node | None
 
     def path(self) -> list[_Node]:
-        """The nodes from the first generated token to this one; bos is left out."""
+        """The nodes from the first generated token to this one; the start is left out."""
         nodes: list[_Node] = []
         node = self
         while node.parent is not None:
@@ -207,7 +212,8 @@ def beam_search(
     if not caps:
         return ended
     # One row per sentence at first: the beam rows of a sentence would all be the same before the first choice.
-    live: list[tuple[int, list[_Node]]] = [(sentence, [_Node(BOS, 0.0, 0.0, None)]) for sentence in range(len(caps))]
+    start = _Node(model.start_id, 0.0, 0.0, None)
+    live: list[tuple[int, list[_Node]]] = [(sentence, [start]) for sentence in range(len(caps))]
     state = model.encode(source)
     position = 0
     while True:

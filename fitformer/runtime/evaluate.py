@@ -12,6 +12,7 @@ from fitformer.device import device_card
 from fitformer.errors import InputError
 from fitformer.runtime.bundle import Bundle
 from fitformer.runtime.decoding import DecodeSettings
+from fitformer.runtime.hat_bleu import hat_bleu, tokenise_for_bleu
 from fitformer.runtime.scores import lowercase_tokenise, lowercase_tokenised_bleu, score_translations
 from fitformer.runtime.translator import Translator
 
@@ -28,6 +29,7 @@ def evaluate(
     threads: int = 1,
     batch_size: int | None = None,
     legacy_bleu: bool = False,
+    lowercase_bleu: bool = False,
     latency_lines: int = LATENCY_LINES,
     keep_translations: bool = False,
 ) -> dict[str, Any]:
@@ -36,13 +38,16 @@ def evaluate(
     Args:
         settings: how to search; None for the bundle's own.
         batch_size: as in ``Translator``.
-        legacy_bleu: also the BLEU of lower-cased, normalised, tokenised text (needs sacremoses).
+        legacy_bleu: also the BLEU of tokens with compounds split, as HAT reports it (see ``hat_bleu``).
+        lowercase_bleu: also the BLEU of lower-cased, normalised, tokenised text, as Multi30k papers report it.
         latency_lines: how many of the first lines with text are timed one by one.
     Returns:
-        JSON-able facts: ``sentences``; ``bleu`` and ``chrf`` (see ``score_translations``); ``legacy_bleu`` if
-        asked for; ``sentences_per_s`` and ``seconds`` of translating everything in batches; ``batch_size``;
+        JSON-able facts: ``sentences``; ``bleu`` and ``chrf`` (see ``score_translations``); ``legacy_bleu``
+        and ``lowercase_bleu`` if asked for; ``sentences_per_s`` and ``seconds`` of translating everything in batches;
+        ``batch_size``;
         ``latency_ms`` {``mean``, ``median``, ``sentences``} of one sentence at a time, tokenization included;
-        ``decoding``; ``device``; ``translations`` if asked for.
+        ``decoding``; ``device``; ``translations`` if asked for (with ``legacy_bleu`` also ``tokenised``, what it
+        scored, no JSON).
     Raises:
         InputError: no lines, or not as many references as sources.
     """
@@ -55,13 +60,17 @@ def evaluate(
     settings = settings or bundle.decode_settings
     translator = Translator(bundle, threads=threads, batch_size=batch_size)
     begin = time.perf_counter()
-    hypotheses = [translation.text for translation in translator.translate(source_lines, settings)]
+    translations = list(translator.translate(source_lines, settings))
     seconds = time.perf_counter() - begin
+    hypotheses = [translation.text for translation in translations]
     facts: dict[str, Any] = {"sentences": len(hypotheses), **score_translations(hypotheses, reference_lines)}
-    if legacy_bleu:
+    tokenised = tokenise_for_bleu(bundle, translations, reference_lines) if legacy_bleu else None
+    if tokenised is not None:
+        facts["legacy_bleu"] = hat_bleu(tokenised)
+    if lowercase_bleu:
         language = str(bundle.facts.get("target_language", "en"))
-        tokenised = (lowercase_tokenise(lines, language) for lines in (hypotheses, reference_lines))
-        facts["legacy_bleu"] = lowercase_tokenised_bleu(*tokenised)
+        lowercase = (lowercase_tokenise(lines, language) for lines in (hypotheses, reference_lines))
+        facts["lowercase_bleu"] = lowercase_tokenised_bleu(*lowercase)
     facts |= {
         "sentences_per_s": len(hypotheses) / seconds,
         "seconds": seconds,
@@ -70,7 +79,9 @@ def evaluate(
         "decoding": asdict(settings),
         "device": device_card(threads),
     }
-    return facts | ({"translations": hypotheses} if keep_translations else {})
+    if keep_translations:
+        facts |= {"translations": hypotheses, **({"tokenised": tokenised} if tokenised else {})}
+    return facts
 
 
 def _latency(

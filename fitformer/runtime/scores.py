@@ -1,9 +1,9 @@
 """BLEU and chrF by sacreBLEU, each with the signature that says how it was computed.
 
-Two BLEUs that must not be mixed up: the cased one on plain text (sacreBLEU's own tokenizer, comparable
-    between papers that
-give the signature), and the one on lower-cased, normalised, Moses-tokenised text that Multi30k papers report,
-comparable with the official ``*.lc.norm.tok.*`` files only.
+Three BLEUs that must not be mixed up, told apart by the ``text`` of their signatures: the cased one on plain text
+(sacreBLEU's own tokenizer, comparable between papers that give the signature); the cased one on Moses tokens with
+compounds split, as HAT and other papers of its time report it (``runtime.hat_bleu``); and the one on lower-cased,
+normalised Moses tokens that Multi30k papers report, comparable with the official ``*.lc.norm.tok.*`` files only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from fitformer.errors import InputError
+from fitformer.runtime.moses import INSTALL
 
 BOOTSTRAP_SAMPLES = 1000
+LOWERCASE_TEXT = "lowercase.normalised.moses"
 
 
 def score_translations(
@@ -31,10 +33,10 @@ def score_translations(
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    _check(hypotheses, references)
+    check_pairs(hypotheses, references)
     return {
-        "bleu": _score(BLEU(), hypotheses, references, samples),
-        "chrf": _score(_chrf(), hypotheses, references, samples),
+        "bleu": score_with(BLEU(), hypotheses, references, samples),
+        "chrf": score_with(_chrf(), hypotheses, references, samples),
     }
 
 
@@ -50,9 +52,10 @@ def lowercase_tokenised_bleu(
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    _check(hypotheses, references)
+    check_pairs(hypotheses, references)
     # force: sacreBLEU would otherwise warn that the text looks tokenised, which is the point here.
-    return _score(BLEU(tokenize="none", force=True), hypotheses, references, samples)
+    scored = score_with(BLEU(tokenize="none", force=True), hypotheses, references, samples)
+    return scored | {"signature": f"{scored['signature']}|text:{LOWERCASE_TEXT}"}
 
 
 def lowercase_tokenise(lines: Sequence[str], language: str) -> list[str]:
@@ -66,7 +69,7 @@ def lowercase_tokenise(lines: Sequence[str], language: str) -> list[str]:
     try:
         from sacremoses import MosesPunctNormalizer, MosesTokenizer
     except ImportError:
-        raise InputError("lower-cased tokenised BLEU needs sacremoses: pip install 'fitformer[fit]'") from None
+        raise InputError(f"lower-cased tokenised BLEU needs sacremoses: {INSTALL}") from None
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
     return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True, escape=True) for line in lines]
 
@@ -90,11 +93,19 @@ def paired_bootstrap(
         InputError: no lines, or not as many of one as of another.
     """
     from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(tokenize="none", force=True) if tokenised else BLEU()
+    return pair_with(metric, hypotheses_a, hypotheses_b, references, samples)
+
+
+def pair_with(
+    metric: Any, hypotheses_a: Sequence[str], hypotheses_b: Sequence[str], references: Sequence[str], samples: int
+) -> dict[str, Any]:
+    """``paired_bootstrap`` by a BLEU of sacreBLEU's settings."""
     from sacrebleu.significance import PairedTest
 
-    _check(hypotheses_a, references)
-    _check(hypotheses_b, references)
-    metric = BLEU(tokenize="none", force=True) if tokenised else BLEU()
+    check_pairs(hypotheses_a, references)
+    check_pairs(hypotheses_b, references)
     systems: list[tuple[str, Sequence[str]]] = [("a", list(hypotheses_a)), ("b", list(hypotheses_b))]
     test = PairedTest(systems, {"BLEU": metric}, [list(references)], test_type="bs", n_samples=samples)
     signatures, results = test()
@@ -129,7 +140,8 @@ def _chrf() -> Any:
     return PlainCHRF()
 
 
-def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str], samples: int) -> dict[str, Any]:
+def score_with(metric: Any, hypotheses: Sequence[str], references: Sequence[str], samples: int) -> dict[str, Any]:
+    """Score by a metric of sacreBLEU: ``{"score", "interval", "signature"}``."""
     score = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
     return {
         "score": float(score.score),
@@ -143,7 +155,8 @@ def _interval(mean: float, half: float) -> list[float]:
     return [float(mean - half), float(mean + half)]
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Refuse no lines, and files that do not pair up, with ``InputError``."""
     if len(hypotheses) != len(references):
         raise InputError(
             f"there are {len(hypotheses)} translations but {len(references)} references; they must pair up"

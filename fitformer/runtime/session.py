@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from fitformer.errors import BundleError
-from fitformer.runtime.decoding import Floats, Ids
+from fitformer.runtime.decoding import BOS, Floats, Ids
 
 NEXT = "next_"
 _DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64}
@@ -44,11 +44,15 @@ class OnnxStepModel:
     Args:
         encoder, decoder: a file, or the bytes of a graph.
         threads: processor threads that one run of a graph may use.
+        start_id: what the decoder starts from; see ``StepModel``.
     Raises:
         BundleError: a graph cannot be read, or the two do not fit together.
     """
 
-    def __init__(self, encoder: Path | str | bytes, decoder: Path | str | bytes, *, threads: int) -> None:
+    def __init__(
+        self, encoder: Path | str | bytes, decoder: Path | str | bytes, *, threads: int, start_id: int = BOS
+    ) -> None:
+        self.start_id = start_id
         self._encoder = _session(encoder, threads, spin_after_run=False)
         self._decoder = _session(decoder, threads, spin_after_run=True)
         self._memory_names = [output.name for output in self._encoder.get_outputs()]

@@ -150,6 +150,7 @@ class _EncoderWatch(Generic[State]):
 
     def __init__(self, model: StepModel[State], clock: Callable[[], float]) -> None:
         self._model, self._clock = model, clock
+        self.start_id = model.start_id
         self.seconds = 0.0
 
     def encode(self, source: Ids) -> State:

@@ -19,6 +19,7 @@ from fitformer.progress import say
 from fitformer.runtime.bundle import Bundle
 from fitformer.runtime.decoding import EOS, DecodeSettings, Hypothesis, Ids, beam_search, greedy
 from fitformer.runtime.lines import one_line, split_long
+from fitformer.runtime.subword_nmt import SubwordNmtTokenizer
 
 BATCH_SIZE = 16
 BATCHES_PER_WINDOW = 16
@@ -28,11 +29,15 @@ MOST_PADDED_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Output:
-    """One text for a line. ``score`` and ``log_prob`` as in ``Hypothesis``; None when scores were not asked for."""
+    """One text for a line. ``score`` and ``log_prob`` as in ``Hypothesis``; None when scores were not asked for.
+
+    ``tokens``: its words and marks before they were put together, of a bundle that writes Moses tokens; else None.
+    """
 
     text: str
     score: float | None = None
     log_prob: float | None = None
+    tokens: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,9 @@ class Translator:
                 "with the other lines of its batch; batch_size 1 rules that out"
             )
         self._source, self._target = bundle.tokenizers()
+        self._join: Callable[[Sequence[int]], str] | None = None
+        if isinstance(self._target, SubwordNmtTokenizer) and not self._target.reads_tokens:
+            self._join = self._target.join
         self._model = bundle.step_model(threads)
 
     def translate(
@@ -187,12 +195,13 @@ class Translator:
         for rank in range(max(len(found) for _, found in parts)):
             chosen = [(job.glue, found[min(rank, len(found) - 1)]) for job, found in parts]
             text = one_line("".join(glue + self._target.decode(hypothesis.ids) for glue, hypothesis in chosen))
+            tokens = " ".join(self._join(found.ids) for _, found in chosen).strip() if self._join else None
             if not with_scores:
-                outputs.append(Output(text))
+                outputs.append(Output(text, tokens=tokens))
                 continue
             log_prob = sum(hypothesis.log_prob for _, hypothesis in chosen)
             length = sum(len(hypothesis.ids) + 1 for _, hypothesis in chosen)
-            outputs.append(Output(text, log_prob / length**settings.length_penalty, log_prob))
+            outputs.append(Output(text, log_prob / length**settings.length_penalty, log_prob, tokens))
         return Translation(tuple(outputs), len(parts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,17 @@ def test_tokenizer_of_another_size_is_refused_and_nothing_is_left(
     with pytest.raises(InputError, match="source tokenizer has 6 ids, the model 50"):
         write(tmp_path / "b", make_model(0), words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["words.txt"]
+
+
+def test_a_truncated_tokenizer_is_named_as_the_user_knows_it(
+    tmp_path: Path, make_model: MakeModel, prepared: Path
+) -> None:
+    path = tmp_path / "prepare" / "joint.model"
+    path.parent.mkdir()
+    path.write_bytes((prepared / "joint.model").read_bytes()[:1000])
+    with pytest.raises(InputError, match=re.escape(f"{path}: not a SentencePiece model")):
+        write(tmp_path / "bundle", make_model(1), TokenizerFiles("sentencepiece", path, path))
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_added_facts_are_kept_and_written_ones_protected(

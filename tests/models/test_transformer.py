@@ -142,6 +142,32 @@ def test_positions_are_the_documented_sinusoids() -> None:
             assert table[position, half + i].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
+@torch.no_grad()
+def test_a_position_offset_shifts_the_table_and_nothing_else(make_plain: MakePlain, make_batch: MakeBatch) -> None:
+    plain, shifted = make_plain(ARCH), make_plain(ARCH, position_offset=2)
+    assert shifted.encoder.positions.shape == plain.encoder.positions.shape
+    assert torch.equal(shifted.decoder.positions[:-2], plain.decoder.positions[2:])
+    source, decoder_input = make_batch()
+    steps = [1] * decoder_input.size(1)
+    close(decode_stepwise(shifted, source, decoder_input, steps), shifted(source, decoder_input))
+    assert not torch.allclose(shifted(source, decoder_input), plain(source, decoder_input), atol=1e-3)
+
+
+@torch.no_grad()
+def test_only_the_first_memory_is_normalised_where_a_model_has_it_so(
+    make_plain: MakePlain, make_batch: MakeBatch
+) -> None:
+    source, _ = make_batch()
+    every, first = (make_plain(ARCH, pre_norm=True, norm_every_memory=norm) for norm in (True, False))
+    length = source.size(1)
+    for wanted, found in zip(every.encode(source).cross, first.encode(source).cross, strict=True):
+        close(found[0][:, :, :length], wanted[0][:, :, :length])
+        if wanted[0].size(2) > length:
+            assert not torch.allclose(found[0][:, :, length:], wanted[0][:, :, length:], atol=1e-2)
+    post = (make_plain(ARCH, pre_norm=False, norm_every_memory=norm).encode(source) for norm in (True, False))
+    assert torch.equal(*(state.cross[0][0] for state in post))
+
+
 def test_positions_of_an_odd_or_tiny_width_are_finite() -> None:
     assert sinusoidal_positions(5, 7)[:, 6].tolist() == [0.0] * 5
     for dim in (1, 2, 3):
@@ -209,11 +235,20 @@ def test_config_round_trips_through_json(make_config: Callable[..., TransformerC
     assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def test_a_config_of_before_the_later_fields_is_read_as_it_was_meant() -> None:
+    config = TransformerConfig.from_dict({"source_vocab_size": 8, "target_vocab_size": 8})
+    assert (config.position_offset, config.start_id, config.norm_every_memory) == (0, 2, True)
+
+
 def test_config_mistakes_are_named() -> None:
     with pytest.raises(InputError, match=r"model\.share_embeddings: 'both' must be one of all, decoder, none"):
         TransformerConfig(8, 8, share_embeddings="both")
     with pytest.raises(InputError, match="'all' needs one vocabulary"):
         TransformerConfig(8, 9)
+    with pytest.raises(InputError, match=r"model\.start_id: 4 must be 2 \(begin\) or 3"):
+        TransformerConfig(8, 8, start_id=4)
+    with pytest.raises(InputError, match=r"model\.position_offset: -1 must be a whole number"):
+        TransformerConfig(8, 8, position_offset=-1)
     with pytest.raises(InputError, match=r"unknown fields \['rotary'\].*newer fitformer"):
         TransformerConfig.from_dict({"source_vocab_size": 8, "target_vocab_size": 8, "rotary": True})
 

@@ -131,6 +131,7 @@ def test_word_tokenizer_keeps_known_words_and_marks_unknown_ones(tmp_path: Path)
     [
         ({"model": {"max_positions": "x", "source_vocab_size": 9}}, "model: 'max_positions' is 'x'"),
         ({"model": {"max_positions": 64}}, "model: 'source_vocab_size' is None"),
+        ({"model": {"max_positions": 64, "source_vocab_size": 9, "start_id": 7}}, "model: 'start_id' is 7, not 2 or 3"),
         ({"max_source_length": 0}, "max_source_length 0 leaves no room"),
         ({"precision": "fp8"}, "precision 'fp8' is unknown"),
         ({"files": {}}, "the file of the encoder, 'encoder.onnx', is not among 'files'"),

@@ -25,6 +25,8 @@ class ToyState:
 class ToyModel:
     """Logits are a random but fixed function of the source (without padding) and the whole prefix."""
 
+    start_id = BOS
+
     def __init__(self, vocab: int, *, seed: int = 0, grid: float | None = None) -> None:
         self.vocab, self.seed, self.grid = vocab, seed, grid
         self.steps: list[int] = []  # rows of each step
@@ -134,6 +136,22 @@ def test_beam_of_one_equals_greedy(seed: int, no_repeat: int, least: int, grid: 
     rule = DecodeSettings(beam=1, no_repeat_ngram=no_repeat, min_length=least)
     plain = greedy(model, batch, max_lengths=caps, min_length=least, no_repeat_ngram=no_repeat)
     assert [found[0].ids for found in beam_search(model, batch, rule, caps)] == plain
+
+
+@pytest.mark.parametrize("start", [BOS, EOS])
+def test_decoding_starts_from_the_models_own_id(start: int) -> None:
+    class Started(ToyModel):
+        start_id = start
+
+        def step(self, state: ToyState, tokens: Any, position: int) -> tuple[np.ndarray[Any, Any], ToyState]:
+            assert position > 0 or set(tokens.tolist()) == {start}
+            return super().step(state, tokens, position)
+
+    model, batch = Started(7, seed=4), source([4, EOS], [5, 5, EOS])
+    outputs = greedy(model, batch, max_lengths=[5, 5])
+    found = beam_search(model, batch, DecodeSettings(beam=1), [5, 5])
+    assert [hypotheses[0].ids for hypotheses in found] == outputs
+    assert all(start not in ids for ids in outputs)
 
 
 def test_greedy_takes_the_most_probable_token_until_eos() -> None:

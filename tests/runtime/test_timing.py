@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fitformer.errors import InputError
-from fitformer.runtime.decoding import EOS, PAD
+from fitformer.runtime.decoding import BOS, EOS, PAD
 from fitformer.runtime.timing import summarize, time_model
 
 
@@ -28,6 +28,8 @@ class Clock:
 
 class SlowModel:
     """Takes a known time: the k-th encode k ms, each step 2 ms; eos is what it likes best."""
+
+    start_id = BOS
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -126,12 +126,14 @@ def test_evaluation_scores_a_perfect_copy_with_a_hundred(make_bundle: MakeBundle
     assert facts["latency_ms"]["median"] > 0
 
 
-def test_evaluation_adds_the_legacy_score_when_asked(make_bundle: MakeBundle) -> None:
+def test_evaluation_adds_the_scores_of_papers_when_asked(make_bundle: MakeBundle) -> None:
     pytest.importorskip("sacremoses")
     lines = ["w1 w2 w3 w4 ich bin da."] * 2
-    facts = evaluate(Bundle.load(make_bundle()), lines, [line.upper() for line in lines], legacy_bleu=True)
-    assert "tok:none" in facts["legacy_bleu"]["signature"]
-    assert facts["bleu"]["score"] < facts["legacy_bleu"]["score"]
+    upper = [line.upper() for line in lines]
+    facts = evaluate(Bundle.load(make_bundle()), lines, upper, legacy_bleu=True, lowercase_bleu=True)
+    assert "smooth:exp" in facts["lowercase_bleu"]["signature"]
+    assert "smooth:none" in facts["legacy_bleu"]["signature"]
+    assert facts["legacy_bleu"]["score"] == 0 <= facts["bleu"]["score"] < facts["lowercase_bleu"]["score"]
 
 
 def test_evaluation_of_files_that_do_not_pair_up_counts_both(make_bundle: MakeBundle) -> None:
