@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -84,21 +84,24 @@ class Stage:
             raise InputError(f"{error}; use --rerun {self.name} to do the stage again") from None
         return record
 
-    def perform(self, inputs: dict[str, Any], work: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    def perform(
+        self, inputs: dict[str, Any], work: Callable[[Path], dict[str, Any]], *, later: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Do the stage's ``work`` in its folder unless it is done with the same inputs; return its facts.
 
+        Args:
+            later: inputs that earlier versions did not record; where they are absent they count as the same.
         Raises:
             InputError: the stage was begun or finished with other inputs; the first that differs is named. One of
                 ``work`` in a new stage leaves no trace.
         """
         inputs = json.loads(json.dumps(inputs, default=str))
+        self._refuse_changes(inputs, later)
         is_new = not self.folder.exists()
         if self.is_done:
-            self._refuse_changes(inputs, DONE)
             say(f"{self.title}: done before")
             return self.facts
         if (self.folder / STARTED).exists():
-            self._refuse_changes(inputs, STARTED)
             say(f"{self.title}: continues")
         else:
             write_json(self.folder / STARTED, {"inputs": inputs, "sessions": []})
@@ -142,8 +145,13 @@ class Stage:
             raise
         return facts, sessions(meter.facts)
 
-    def _refuse_changes(self, inputs: dict[str, Any], record: str) -> None:
-        before = _filled(self._record(record)["inputs"], self.defaults, inputs)
+    def _refuse_changes(self, inputs: dict[str, Any], later: Sequence[str]) -> None:
+        """Compare with the inputs that the stage was finished or begun with, if it was."""
+        if self.state == "to do":
+            return
+        record = DONE if self.is_done else STARTED
+        before = _comparable(self._record(record)["inputs"], self.defaults, inputs)
+        before |= {key: inputs[key] for key in later if key not in before}
         for key in [*inputs, *before]:
             if before.get(key) != inputs.get(key):
                 name, old, new = _first_difference(key, before.get(key), inputs.get(key))
@@ -221,11 +229,18 @@ def locked(run: Path) -> Iterator[None]:
         yield
 
 
+def _comparable(old: dict[str, Any], defaults: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of an older version as this one would have recorded them."""
+    known = {key: _filled(value, defaults.get(key), new.get(key)) for key, value in old.items()}
+    return known | {key: defaults[key] for key in new if key in defaults and key not in old}
+
+
 def _filled(old: Any, defaults: Any, new: Any) -> Any:
-    """The inputs of an older version, with the defaults of the settings that came later and are asked for now."""
+    """A section with the defaults of settings that came later, and without settings that no longer count."""
     if not all(isinstance(value, dict) for value in (old, defaults, new)):
         return old
-    known = {key: _filled(value, defaults.get(key), new.get(key)) for key, value in old.items()}
+    counting = {key: value for key, value in old.items() if key in new or key not in defaults}
+    known = {key: _filled(value, defaults.get(key), new.get(key)) for key, value in counting.items()}
     later = {key: defaults[key] for key in new if key in defaults and key not in old}
     return known | later
 

@@ -62,6 +62,13 @@ class CommandGroup(HelpfulGroup):
             result = report_failure(error, self._words)
         sys.exit(result if isinstance(result, int) else 0)
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the command line."""
+        try:
+            return super().make_context(*args, **extra)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(report_failure(error, self._words)) from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand."""
         try:
@@ -113,8 +120,3 @@ app.command(rich_help_panel=LOOKING)(status)
 app.command(rich_help_panel=LOOKING)(profile)
 app.command(rich_help_panel=LOOKING)(devices)
 app.add_typer(importing, name="import", rich_help_panel=IMPORTING)
-
-
-def main() -> None:
-    """The console script."""
-    app()

@@ -19,6 +19,7 @@ WRONG_INPUT, NOT_POSSIBLE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 # The class itself lives in another module from one typer to the next.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 FIT_MODULES = ("torch", "onnx", "pydantic", "yaml", "safetensors", "sklearn", "plotly", "tensorboardX", "polib")
+RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")  # torchrun's and those of MPIs
 WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -39,6 +40,8 @@ def report_failure(error: BaseException, words: Sequence[str] = (), *, can_conti
     if known is None:
         raise error
     line, code = known
+    if isinstance(error, USAGE_ERROR) and any(os.environ.get(name, "0") != "0" for name in RANKS):
+        return code  # several processes were started with one command line: the main one says it
     print(f"error: {line}" if code != INTERRUPTED else line, file=sys.stderr, flush=True)
     try:
         if "--json" in words:
@@ -47,6 +50,12 @@ def report_failure(error: BaseException, words: Sequence[str] = (), *, can_conti
     except OSError:
         _silence_stdout()
     return code
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that ``report_failure`` would return; 1 for a fault of fitformer's own."""
+    known = _explained(error, (), False)
+    return BROKEN_PIPE if isinstance(error, BrokenPipeError) else known[1] if known else 1
 
 
 def _explained(error: BaseException, words: Sequence[str], can_continue: bool) -> tuple[str, int] | None:
@@ -60,7 +69,7 @@ def _explained(error: BaseException, words: Sequence[str], can_continue: bool) -
         return ("stopped; run the same command again to continue" if can_continue else "stopped"), INTERRUPTED
     if isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
-        if module in FIT_MODULES:
+        if module in (*FIT_MODULES, "accelerate"):
             return f"this needs {module}, which is not installed: pip install 'fitformer[fit]'", WRONG_INPUT
         return None
     if isinstance(error, MemoryError) or _asked_for_too_much(error):

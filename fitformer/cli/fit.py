@@ -5,14 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fitformer import stages
-from fitformer.cli import options
-from fitformer.cli.output import milliseconds, print_json, print_table, score
+from fitformer.cli import launched, options
+from fitformer.cli.output import cost_line, milliseconds, print_json, print_table, score
+from fitformer.cli.plan import print_plan
 from fitformer.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from fitformer.training.processes import Processes
 
 STAGE_HELP = {
     "prepare": "Clean the text, learn the subword model, encode to memory-mapped arrays.",
@@ -31,7 +35,12 @@ Rerun = Annotated[
     str | None,
     typer.Option("--rerun", metavar="STAGE", help="Delete what this stage and all later ones left, and do it again."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Say what would be done, rehearse two updates on random text, estimate; change nothing."
+    ),
+]
 
 
 def fit(
@@ -80,6 +89,28 @@ def perform(
     as_json: bool,
 ) -> None:
     """Run the pipeline and print what came out."""
+    with launched.processes() as processes:
+        if processes is not None and not processes.is_main:
+            from fitformer import pipeline
+
+            pipeline.follow(processes)
+        else:
+            _perform(
+                path, processes, run=run, settings=settings, until=until, rerun=rerun, dry_run=dry_run, as_json=as_json
+            )
+
+
+def _perform(
+    path: Path,
+    processes: Processes | None,
+    *,
+    run: Path | None,
+    settings: list[str] | None,
+    until: str | None,
+    rerun: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     for option, stage in (("--until", until), ("--rerun", rerun)):
         if stage is not None and stage not in STAGE_HELP:
             raise InputError(f"{option}: no stage '{stage}'{nearest(stage, STAGE_HELP)}; stages: {_names()}")
@@ -92,13 +123,13 @@ def perform(
     _check_folder(folder)
     from fitformer import pipeline
 
-    at_work = pipeline.Run(recipe, folder)
+    at_work = pipeline.Run(recipe, folder, *([processes] if processes else []))
     if dry_run:
-        plan = pipeline.dry_run(at_work)
+        plan = pipeline.dry_run(at_work, until=until)
         if as_json:
             print_json(plan)
         else:
-            _print_plan(plan)
+            print_plan(plan)
         return
     with stages.locked(folder):
         if rerun:
@@ -141,21 +172,6 @@ def _command(recipe: Path, run: Path | None) -> str:
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def _print_plan(plan: dict[str, Any], indent: str = "") -> None:
-    for key, value in plan.items():
-        if isinstance(value, dict):
-            print(f"{indent}{key}:")
-            _print_plan(value, indent + "  ")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            print(f"{indent}{key}:")
-            print_table(
-                [[f"{indent}  {row.get(next(iter(row)))}", *list(row.values())[1:]] for row in value],
-                header=[f"{indent}  {next(iter(value[0]))}", *list(value[0])[1:]],
-            )
-        else:
-            print(f"{indent}{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
-
-
 def _print(summary: dict[str, Any], *, command: str) -> None:
     if not summary["targets"]:
         print(f"done so far; the run is in {summary['run']}")
@@ -163,6 +179,8 @@ def _print(summary: dict[str, Any], *, command: str) -> None:
         return
     for target in summary["targets"]:
         _print_target(target)
+    print(f"cost    {cost_line(summary['cost'])}")
+    print(f"        {summary['cost']['basis_line']}")
     for target in summary["targets"]:
         print(f"bundle  {target['bundle']}")
     if summary["report"]:
@@ -175,12 +193,10 @@ def _print(summary: dict[str, Any], *, command: str) -> None:
 
 def _print_target(target: dict[str, Any]) -> None:
     print(f"{target['target']} ({target['precision']})")
-    print_table(
-        [
-            ["  limit", milliseconds(target["limit_ms"])],
-            ["  measured", milliseconds(target["measured_ms"])],
-        ]
-    )
+    latency = [["  limit", milliseconds(target["limit_ms"])], ["  measured", milliseconds(target["measured_ms"])]]
+    if target["predicted_ms"] is not None:
+        latency[1] = ["  predicted; the device is not at hand", milliseconds(target["predicted_ms"])]
+    print_table(latency)
     print()
     baselines = target["baselines"]
     systems = {

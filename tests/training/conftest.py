@@ -16,6 +16,7 @@ from fitformer.recipe import Training
 from fitformer.space import Architecture, SearchSpace
 from fitformer.tasks import TranslationTask
 from fitformer.training import train
+from fitformer.training.processes import ALONE, Processes
 
 SPACE = SearchSpace(
     (16, 8), (16, 8), (2, 1), (2, 1), (24, 16), (16, 8), (2, 1), (24, 16), (16, 8), (2, 1), (2,), (1, 2)
@@ -34,6 +35,7 @@ class SmallTraining:
     on_select: Callable[[int], None] = lambda update: None
     """Called before every update."""
     on_validate: Callable[[Transformer], None] = lambda model: None
+    processes: Processes = ALONE
     validation_loss: Callable[[dict[str, float]], dict[str, float]] = lambda losses: losses
     selected: list[int] = field(default_factory=list)
     architectures: list[Architecture] = field(default_factory=list)
@@ -78,7 +80,15 @@ class SmallTraining:
             return self.validation_loss(losses)
 
         return train(
-            model, task, self.make_settings(), folder, seed=SEED, title="small", select=select, validate=validate
+            model,
+            task,
+            self.make_settings(),
+            folder,
+            seed=SEED,
+            title="small",
+            select=select,
+            validate=validate,
+            processes=self.processes,
         )
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 from torch import Tensor
 
 from fitformer import rundir
@@ -231,6 +233,47 @@ def test_a_full_disk_while_logging_is_one_line(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(log, "_stream", FullStream())
         log.write(2, loss=2.0)
     assert [line["update"] for line in read_log(tmp_path)] == [1]
+
+
+def test_a_full_disk_under_tensorboard_ends_the_training_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tensorboardX's own writer it ends a thread, and after some more figures the training waits for ever."""
+    with (
+        pytest.raises(NotPossibleError, match="no space left on the disk") as caught,
+        TrainingLog(tmp_path, update=0) as log,
+    ):
+        log.write(1, loss=1.0, valid={"largest": 2.0})
+        monkeypatch.setattr(log._board._records, "flush", refuse)
+        for update in range(2, 40):
+            log.write(update, loss=1.0)
+    assert "\n" not in str(caught.value)
+    assert [line["update"] for line in read_log(tmp_path)] == [1, 2]
+
+
+def test_tensorboard_gets_every_figure_and_hides_what_a_killed_run_left(tmp_path: Path) -> None:
+    with TrainingLog(tmp_path, update=0) as log:
+        log.write(50, loss=1.5, valid={"largest": 2.0})
+        log.write(100, loss=1.25)
+    with TrainingLog(tmp_path, update=50) as log:
+        log.write(100, loss=1.0)
+    first, second = (list(events(path)) for path in sorted((tmp_path / "tensorboard").iterdir()))
+    assert [event.file_version for event in (first[0], second[0])] == ["brain.Event:2"] * 2
+    assert [(e.step, v.tag, v.simple_value) for e in first for v in e.summary.value] == [
+        (50, "loss", 1.5),
+        (50, "valid/largest", 2.0),
+        (100, "loss", 1.25),
+    ]
+    assert (second[1].session_log.status, second[1].step) == (SessionLog.START, 51)
+
+
+def events(path: Path) -> Iterator[Event]:
+    """The records of an event file: length, its checksum, content, its checksum."""
+    data = path.read_bytes()
+    while data:
+        (size,) = struct.unpack("<Q", data[:8])
+        yield Event.FromString(data[12 : 12 + size])
+        data = data[16 + size :]
 
 
 class FullStream:
