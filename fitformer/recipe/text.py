@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from fitformer.recipe.section import MOST, Count, Section
 
+MTDATA_ID = re.compile(r"[\w.+]+(-[\w.+]+){4}")
+TEST_SET = re.compile(r"\w[\w.]*(/[\w.]+)*")
 TOKENIZER_FILES = ("codes", "source_dictionary", "target_dictionary")
 
 
 class Corpus(Section):
-    """Text pairs: ``source`` and ``target`` files of parallel lines, or ``files`` that hold both sides."""
+    """Text pairs: ``source`` and ``target`` files of parallel lines, ``files`` that hold both sides, or public ones by
+    name.
+    """
 
     source: tuple[Path, ...] = ()
     """Files of source lines, plain or .gz, .sgm or .xml test sets; one or a list."""
@@ -25,19 +30,37 @@ class Corpus(Section):
     """Key (JSONL) or column (TSV) of the source."""
     target_field: str | None = None
     """Key (JSONL) or column (TSV) of the target."""
+    mtdata: tuple[str, ...] = ()
+    """Public corpora fetched by the program mtdata; identifiers such as ``Statmt-europarl-9-deu-eng``."""
+    sacrebleu: tuple[str, ...] = ()
+    """Public test sets fetched by sacreBLEU, such as ``wmt14/full``; for ``valid`` and ``test``."""
 
-    @field_validator("source", "target", "files", mode="before")
+    @field_validator("source", "target", "files", "mtdata", "sacrebleu", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, str | Path) else value
 
     @model_validator(mode="after")
     def _one_form(self) -> Corpus:
-        if bool(self.files) == bool(self.source or self.target):
-            raise ValueError("give either source and target files, or files that hold both")
+        forms = [self.source or self.target, self.files, self.mtdata, self.sacrebleu]
+        if sum(map(bool, forms)) != 1:
+            raise ValueError("give either source and target files, or files that hold both, or mtdata, or sacrebleu")
+        _check_names("mtdata", self.mtdata, MTDATA_ID, "Statmt-europarl-9-deu-eng ('mtdata list --id' shows them)")
+        _check_names("sacrebleu", self.sacrebleu, TEST_SET, "wmt14/full ('sacrebleu --list' shows them)")
         if len(self.source) != len(self.target):
             raise ValueError(f"{len(self.source)} source files and {len(self.target)} target files must be as many")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused_names(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before there were names, where none are given: a run's record of its inputs stays the same."""
+        data: dict[str, Any] = serialize(self)
+        return {key: value for key, value in data.items() if value or key not in ("mtdata", "sacrebleu")}
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the text is fetched by name."""
+        return bool(self.mtdata or self.sacrebleu)
 
     @property
     def format(self) -> str:
@@ -45,6 +68,14 @@ class Corpus(Section):
         if not self.files:
             return "parallel"
         return self.files[0].name.removesuffix(".gz").rpartition(".")[2].lower()
+
+
+def _check_names(setting: str, names: tuple[str, ...], form: re.Pattern[str], example: str) -> None:
+    for name in names:
+        if not form.fullmatch(name):
+            raise ValueError(f"{setting}: '{name}' is no name such as {example}")
+        if names.count(name) > 1:
+            raise ValueError(f"{setting}: '{name}' is given twice")
 
 
 class Data(Section):
@@ -77,6 +108,8 @@ class Data(Section):
     def _one_origin(self) -> Data:
         if (self.builtin is None) == (self.train is None):
             raise ValueError("give either 'train' (your files) or 'builtin' (a corpus by name)")
+        if self.train is not None and self.train.sacrebleu:
+            raise ValueError("train.sacrebleu: a test set is not to be trained on; it is for valid and test")
         if self.valid_every is not None and self.valid is not None:
             raise ValueError("give either 'valid' (your files) or 'valid_every' (of the training pairs)")
         return self

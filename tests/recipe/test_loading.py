@@ -137,6 +137,7 @@ def test_a_misspelt_key_hides_the_missing_right_one() -> None:
         ("supernet.updates", 0, "supernet.updates: 0 is not allowed; input should be greater than or equal to 1"),
         ("supernet.updates", "many", "supernet.updates: 'many' is not allowed; input should be a valid integer"),
         ("supernet.dropout", 1.0, "supernet.dropout: 1.0 is not allowed; input should be less than 1"),
+        ("supernet.initial_learning_rate", 1, "initial_learning_rate: 1.0 must not exceed learning_rate (0.002)"),
         ("supernet.learning_rate", 0, "supernet.learning_rate: 0 is not allowed; input should be greater than 0"),
         ("supernet.betas", [0.9, 1.5], "supernet.betas.1: 1.5 is not allowed"),
         ("supernet.schedule", "cosin", "'cosin' is not allowed (did you mean 'cosine'?); input should be 'cosine', "),
@@ -192,6 +193,12 @@ def test_a_wrong_value_is_named_with_what_is_allowed(path: str, value: Any, mess
         ({"source": "a", "target": "b", "files": "c"}, "data.train: give either source and target files, or files"),
         ({}, "data.train: give either source and target files, or files that hold both"),
         ({"source": 3, "target": "b"}, "data.train.source: 3 is not allowed"),
+        ({"mtdata": "a-b-1-deu-eng", "files": "c"}, "data.train: give either source and target files, or files"),
+        ({"mtdata": "europarl"}, "mtdata: 'europarl' is no name such as Statmt-europarl-9-deu-eng"),
+        ({"mtdata": ["a-b-1-de-en", "a-b-1-de-en"]}, "mtdata: 'a-b-1-de-en' is given twice"),
+        ({"mtdata": "a-b/../c-1-deu-eng"}, "mtdata: 'a-b/../c-1-deu-eng' is no name"),
+        ({"sacrebleu": "wmt14"}, "train.sacrebleu: a test set is not to be trained on"),
+        ({"sacrebleu": "/etc/passwd"}, "sacrebleu: '/etc/passwd' is no name such as wmt14/full"),
     ],
 )
 def test_a_corpus_has_one_form(corpus: dict[str, Any], message: str) -> None:
@@ -440,3 +447,49 @@ def test_defaults_are_those_of_a_recipe_that_sets_nothing() -> None:
     for given in SPACE_RECIPE:
         dumped.pop(given), defaults.pop(given, None)
     assert defaults == dumped
+
+
+def test_an_output_of_no_tokens_is_refused_and_one_of_the_offset_alone_is_not() -> None:
+    alone = changed(SPACE_RECIPE, "export", {"max_length_ratio": 0, "max_length_offset": 200})
+    assert parse_recipe(alone).export.max_length_offset == 200
+    nothing = changed(SPACE_RECIPE, "export", {"max_length_ratio": 0, "max_length_offset": 0})
+    assert "max_length_offset: 0 with max_length_ratio 0 leaves no output" in refuse(nothing)
+
+
+def test_validation_pairs_are_given_or_counted_not_both() -> None:
+    data = changed(FILES_RECIPE, "data.valid_every", 23)
+    assert "give either 'valid' (your files) or 'valid_every' (of the training pairs)" in refuse(data)
+    del data["data"]["valid"]
+    assert parse_recipe(data).data.valid_every == 23
+    assert "data.valid_every: 1 is not allowed" in refuse(changed(data, "data.valid_every", 1))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        ({"moses": True}, "moses: belongs to kind subword-nmt, not unigram"),
+        ({"kind": "bpe", "codes": "x"}, "codes: belongs to kind subword-nmt, not bpe"),
+        ({"kind": "subword-nmt", "normalise": True}, "normalise: needs moses"),
+        ({"kind": "subword-nmt", "source_dictionary": "x"}, "give both or none"),
+        ({"kind": "subword-nmt", "source_dictionary": "x", "target_dictionary": "y"}, "joint must be false"),
+        ({"kind": "subwordnmt"}, "prepare.tokenizer.kind: 'subwordnmt' is not allowed (did you mean 'subword-nmt'?)"),
+    ],
+)
+def test_settings_of_the_tokenizer_fit_its_kind(tokenizer: dict[str, Any], message: str) -> None:
+    assert message in refuse(changed(SPACE_RECIPE, "prepare.tokenizer", tokenizer))
+
+
+def test_files_of_the_tokenizer_stand_beside_the_recipe(tmp_path: Path) -> None:
+    tokenizer = {"kind": "subword-nmt", "codes": "codes", "moses": True}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(changed(SPACE_RECIPE, "prepare.tokenizer", tokenizer)))
+    assert load_recipe(tmp_path / "recipe.yaml").prepare.tokenizer.files() == {"codes": tmp_path / "codes"}
+
+
+def test_text_by_name_is_recorded_and_files_are_recorded_as_before() -> None:
+    """A run folder from before there were names holds no such settings, and stays valid."""
+    named = changed(FILES_RECIPE, "data.train", {"mtdata": "Statmt-europarl-9-deu-eng"})
+    named = changed(named, "data.test", {"sacrebleu": ["wmt14/full"]})
+    data = parse_recipe(named).model_dump(mode="json")["data"]
+    assert data["train"]["mtdata"] == ["Statmt-europarl-9-deu-eng"] and data["test"]["sacrebleu"] == ["wmt14/full"]
+    plain = parse_recipe(changed(FILES_RECIPE, "seed", 2)).model_dump(mode="json")["data"]["train"]
+    assert set(plain) == {"source", "target", "files", "source_field", "target_field"}
