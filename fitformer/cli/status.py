@@ -24,6 +24,8 @@ LEFTOVERS = (".*.tmp", ".*.unchecked")
 TO_DO, BEGUN, FINISHED, SKIPPED = "to do", "begun", "done", "skipped"
 ONLY_TO_SEARCH = ("supernet", "measure", "search")
 KEEP = ("export", "report")
+TAUGHT = "distillation"  # the training text as a teacher translated it
+OTHER_MODELS = {"teacher": "teacher", "began_with": "bundle trained on"}  # facts of train, and what they are
 
 
 def status(
@@ -53,6 +55,7 @@ def status(
         },
         "seconds": round(sum(stage["seconds"] or 0 for stage in stages), 1),
         "bytes": _bytes(run),
+        "other_models": _other_models(run, stages),
         "bundles": [str(path.parent) for path in sorted(run.glob(f"export/[!.]*/{BUNDLE_FACTS}"))],
         "report": report if report.exists() else None,
         "deletable": _deletable(run, stages),
@@ -133,6 +136,28 @@ def _last_update(log: Path) -> int | None:
     return last
 
 
+def _other_models(run: Path, stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The teacher and the bundle that the finished trainings had to do with."""
+    found = []
+    for stage in stages:
+        if stage["stage"] == "train" and stage["state"] == FINISHED:
+            facts = read_json(run / "train" / stage["part"] / DONE).get("facts", {})
+            for key, role in OTHER_MODELS.items():
+                if isinstance(model := facts.get(key), dict):
+                    known = {name: model.get(name) for name in ("name", "folder", "identity")}
+                    found.append({"part": stage["part"], "role": role, **known, "note": _note(key, facts)})
+    return found
+
+
+def _note(key: str, facts: dict[str, Any]) -> str:
+    if key == "began_with":
+        return "its 8-bit weights made float again" if facts[key].get("dequantised") else "its own weights"
+    taught = facts.get("distillation", {})
+    lines, used = taught.get("lines"), taught.get("translated")
+    beside = ", beside those of the text" if taught.get("targets") == "beside" else ""
+    return f"{used} of {lines} lines learned in its translation{beside}" if lines else ""
+
+
 def _deletable(run: Path, stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What may go, and why; everything that is left out is still needed."""
     leftovers = sorted(path for pattern in LEFTOVERS for path in run.rglob(pattern))
@@ -141,6 +166,9 @@ def _deletable(run: Path, stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if stage["state"] == FINISHED:
             folder = run / stage["stage"] / stage["part"]
             found += [(path, "was there to continue a stage that is finished") for path in _resume_files(folder)]
+    trained = {stage["state"] for stage in stages if stage["stage"] == "train"}
+    if trained == {FINISHED} and (run / TAUGHT).is_dir():
+        found.append((run / TAUGHT, "a teacher's translations, needed only to train again or to another limit"))
     # Only when nothing is left to do is all but the result there for further work alone.
     states = {stage["state"] for stage in stages if stage["stage"] in KEEP}
     if states == {FINISHED} and not any(stage["state"] == BEGUN for stage in stages):
@@ -186,6 +214,8 @@ def _print(document: dict[str, Any]) -> None:
     print(f"cost    {cost_line(cost)}")
     print(f"        {cost['basis_line']}")
     print(f"        {cost['rates_line']}")
+    for model in document["other_models"]:
+        print(f"model   train {model['part']}: {model['role']} {model['name']} ({model['folder']}), {model['note']}")
     for bundle in document["bundles"]:
         print(f"bundle  {bundle}")
     if document["report"]:

@@ -35,7 +35,7 @@ def predictor(device: DeviceFiles) -> Markup | None:
     """How well latency is predicted: figures and the two charts."""
     quality = device.quality
     if not quality and not device.records:
-        return None
+        return _given_predictor(device.stage.facts)
     correlation = "1 = every pair of architectures in the right order, 0 = chance"
     rows: list[list[Child]] = [
         [
@@ -64,6 +64,28 @@ def predictor(device: DeviceFiles) -> Markup | None:
         table(("", "", "meaning"), rows, numbers=(1,)) if quality else None,
         tag("div", charts, class_="charts"),
         _measured_facts(device),
+    )
+
+
+def _given_predictor(found: JsonMap) -> Markup | None:
+    """What is known of a predictor that was made elsewhere."""
+    file = text(found, "predictor")
+    if file is None:
+        return None
+    conditions, outside = mapping(found, "conditions"), real(found, "outside")
+    features = ", ".join(map(str, items(found, "outside_features")))
+    return join(
+        tag("p", "This device is not at hand: nothing was measured, and the search trusts a predictor made elsewhere."),
+        facts(
+            [
+                ("predictor", tag("code", file.replace("\\", "/").rpartition("/")[2])),
+                ("the space's smallest architecture", milliseconds(real(found, "smallest_ms"))),
+                ("its largest", milliseconds(real(found, "largest_ms"))),
+                ("conditions", listing(conditions) if conditions else None),
+                ("to be known", text(found, "conditions_note")),
+                ("of the space outside what it was fitted to", f"{percent(outside)} ({features})" if outside else None),
+            ]
+        ),
     )
 
 
@@ -158,10 +180,27 @@ def training(log: Sequence[JsonMap], stage: StageState, section: str) -> Markup 
                     ", ".join(f"{label(str(k))} {number(real(v), 4)}" for k, v in valid.items()) or None,
                 ),
                 ("weights", f"mean of {averaged:.0f} snapshots" if averaged is not None and averaged > 1 else None),
+                *_other_models(stage.facts),
                 ("settings", listing(shown) if shown else None),
             ]
         ),
     )
+
+
+def _other_models(found: JsonMap) -> list[tuple[str, Child]]:
+    """The bundle that a training went on from, and its teacher."""
+    rows: list[tuple[str, Child]] = []
+    if (name := text(found, "began_with", "name")) is not None:
+        weights = "its 8-bit weights made float again" if mapping(found, "began_with").get("dequantised") else "fp32"
+        rows.append(("began with the bundle", f"{name} ({weights})"))
+    taught = mapping(found, "distillation")
+    if (name := text(found, "teacher", "name")) is not None:
+        kind, beam = text(found, "teacher", "kind"), text(found, "teacher", "beam")
+        rows.append(("teacher", f"{name} ({kind}, beam {beam})"))
+        also = ", beside those of the text" if text(taught, "targets") == "beside" else ""
+        used, lines = real(taught, "translated"), real(taught, "lines")
+        rows.append(("learned in the teacher's translation", f"{_of(used, lines)} lines{also}" if lines else None))
+    return rows
 
 
 def _of(done: float | None, wanted: float | None) -> str | None:

@@ -62,7 +62,7 @@ def tradeoff(target: TargetFiles) -> Chart:
         ),
         points(
             "chosen",
-            [real(target.best, "measured_ms")],
+            [real(target.best, "predicted_ms" if target.not_measured else "measured_ms")],
             [real(target.best, "valid_loss")],
             colour="--signal",
             hover=[_architecture_hover({**target.best, "architecture": target.best.get("text")})],

@@ -95,9 +95,16 @@ class TargetFiles:
         return None
 
     @property
+    def not_measured(self) -> str | None:
+        """Why the latency on the device is a predicted one, where it is."""
+        return text(self.best, "not_measured") or text(self.bundle, "predicted_latency", "not_measured")
+
+    @property
     def limit_ms(self) -> float | None:
         """The limit in milliseconds, where there is one."""
-        return real(self.best, "limit_ms") or real(self.bundle, "latency", 0, "limit_ms")
+        places: tuple[tuple[Any, ...], ...] = (("latency", 0, "limit_ms"), ("predicted_latency", "limit_ms"))
+        found = (real(self.bundle, *place) for place in places)
+        return real(self.best, "limit_ms") or next((limit for limit in found if limit is not None), None)
 
     @property
     def search_limit_ms(self) -> float | None:
@@ -133,7 +140,12 @@ class TargetFiles:
 
     @property
     def shipped_ms(self) -> float | None:
-        """Latency of what the bundle holds; before that, of the architecture when search measured it."""
+        """Latency of what the bundle holds; before that, of the architecture when search measured it.
+
+        For a device that is not at hand, what was predicted.
+        """
+        if self.not_measured:
+            return real(self.bundle, "predicted_latency", "predicted_ms") or real(self.best, "predicted_ms")
         latency = self.latency_ms(self.precision) if self.precision else None
         return latency if latency is not None else real(self.best, "measured_ms")
 
@@ -207,7 +219,7 @@ def read_run(run: Path) -> RunFiles:
         supernet_model=reader.json_map("supernet", "model.json"),
         devices=devices,
         targets=targets,
-        stages=tuple(_stages(reader, devices, targets, fixed=bool(recipe.get("architecture")))),
+        stages=tuple(_stages(reader, devices, targets, fixed=bool(recipe.get("architecture") or recipe.get("bundle")))),
         problems=tuple(reader.problems),
     )
 

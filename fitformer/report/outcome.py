@@ -12,9 +12,13 @@ def headline(run: RunFiles, target: TargetFiles) -> Markup:
     """Verdict in a sentence, the figures that matter as tiles, what was kept and why, and how to use it."""
     tiles = [tile for tile in _tiles(run, target) if tile]
     reason = text(target.decision, "reason")
+    unmeasured = target.not_measured
     return join(
         tag("p", _verdict(target), class_="verdict"),
         tag("div", tiles, class_="tiles") if tiles else None,
+        tag("p", sentence(f"Not measured: {unmeasured}. Other latencies here are this machine's"))
+        if unmeasured
+        else None,
         tag("p", sentence(reason)) if reason else None,
         _conditions(target),
         _use(target),
@@ -27,6 +31,8 @@ def _verdict(target: TargetFiles) -> Child:
         evaluated = len(target.history)
         return f"Not finished: {count(evaluated)} architectures evaluated so far." if evaluated else "Not finished yet."
     what = "The bundle takes" if target.bundle else "The found architecture takes"
+    if target.not_measured:
+        what = what.replace("takes", f"is predicted to take on {target.device}")
     batch = real(target.bundle, "latency", 0, "batch_size") or 1
     figure = join(
         tag("strong", milliseconds(latency)), " per sentence" if batch == 1 else f" per batch of {count(batch)}"
@@ -44,9 +50,11 @@ def _tiles(run: RunFiles, target: TargetFiles) -> list[Markup]:
         latency = target.latency_ms(precision)
         if latency is not None:
             note = "kept" if precision == target.precision else "not kept"
+            note += ", on this machine" if target.not_measured else ""
             tiles.append(_tile(milliseconds(latency), f"latency {precision}", note))
-    if not tiles and target.shipped_ms is not None:
-        tiles.append(_tile(milliseconds(target.shipped_ms), "latency", "measured by the search"))
+    if (not tiles or target.not_measured) and target.shipped_ms is not None:
+        known = "predicted" if target.not_measured else "measured by the search"
+        tiles.insert(0, _tile(milliseconds(target.shipped_ms), "latency", known))
     if target.limit_ms is not None:
         largest = run.largest_ms(target.device)
         share = f"{percent(100 * target.limit_ms / largest)} of the largest, {milliseconds(largest)}" if largest else ""

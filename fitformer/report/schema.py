@@ -77,14 +77,15 @@ class FinalistEntry(TypedDict, total=False):
 
 
 class BestFile(TypedDict, total=False):
-    """``search/<target>/best.json``."""
+    """``search/<target>/best.json``; ``measured_ms`` is null where ``not_measured`` says why."""
 
     architecture: dict[str, Any]
     text: str
     valid_loss: float
     predicted_ms: float
-    measured_ms: float
+    measured_ms: float | None
     limit_ms: float
+    not_measured: str
 
 
 class QualityFile(TypedDict, total=False):
@@ -138,6 +139,7 @@ class SplitScores(TypedDict, total=False):
     bleu: Score
     chrf: Score
     legacy_bleu: Score
+    lowercase_bleu: Score
 
 
 class BundleLatency(TypedDict, total=False):
@@ -216,6 +218,15 @@ class Baselines(TypedDict, total=False):
     nearest_translation: dict[str, Score]
 
 
+class PredictedLatency(TypedDict, total=False):
+    """``predicted_latency`` of a bundle for a device that was not at hand; ``latency`` then is this machine's."""
+
+    device: str
+    predicted_ms: float
+    limit_ms: float
+    not_measured: str
+
+
 class ExportFacts(TypedDict, total=False):
     """``facts`` in ``export/<target>/done.json``."""
 
@@ -227,6 +238,7 @@ class ExportFacts(TypedDict, total=False):
     baselines: Baselines
     samples: list[Sample]
     bundle_bytes: int
+    predicted_latency: PredictedLatency
 
 
 class SearchFacts(TypedDict, total=False):
@@ -241,9 +253,14 @@ class SearchFacts(TypedDict, total=False):
 
 
 class MeasureFacts(TypedDict, total=False):
-    """``facts`` in ``measure/<device>/done.json``."""
+    """``facts`` in ``measure/<device>/done.json``; ``predictor`` and what follows only where one was given."""
 
-    conditions: dict[str, int]
+    conditions: dict[str, int] | None
+    predictor: str
+    smallest_ms: float
+    conditions_note: str | None
+    outside: float
+    outside_features: list[str]
     largest_ms: float
     reference_ms: float
     drifted: int

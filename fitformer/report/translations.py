@@ -8,6 +8,10 @@ from fitformer.report.reading import JsonMap, Reader, mapping, objects, real, te
 from fitformer.report.wording import DASH, count, interval, judged_on, label, score
 
 MOST_SAMPLES = 20
+OTHER_CONVENTIONS = {
+    "legacy_bleu": "Tokenised and with compounds split, as HAT reports it,",
+    "lowercase_bleu": "Lower-cased and tokenised, as Multi30k papers report it,",
+}
 
 
 def scores(target: TargetFiles) -> Markup | None:
@@ -29,11 +33,11 @@ def scores(target: TargetFiles) -> Markup | None:
         rows.append(
             [join(name, meter), score(bleu), interval(mapping(data, "bleu")), score(real(data, "chrf", "score"))]
         )
-    legacy = real(own, "legacy_bleu", "score")
-    lower = (
-        f"Lower-cased and tokenised, as older papers report it, the BLEU is {score(legacy)} "
-        f"({interval(mapping(own, 'legacy_bleu'))}). Compare it with such figures only."
-    )
+    others = [
+        f"{convention} the BLEU is {score(found)} ({interval(mapping(own, name))}). Compare it with such figures only."
+        for name, convention in OTHER_CONVENTIONS.items()
+        if (found := real(own, name, "score")) is not None
+    ]
     return join(
         tag(
             "p",
@@ -41,7 +45,7 @@ def scores(target: TargetFiles) -> Markup | None:
             " Higher is better; the interval says how far other sentences of the same kind might move it.",
         ),
         table(("", "BLEU", "95 % interval", "chrF"), rows, numbers=(1, 2, 3), class_="scores"),
-        tag("p", lower) if legacy is not None else None,
+        *(tag("p", sentence) for sentence in others),
         _signatures(lines),
     )
 
@@ -59,7 +63,7 @@ def _signatures(lines: list[tuple[str, JsonMap]]) -> Markup | None:
     found = {
         f"{label(metric)} {signature}": (label(metric), signature)
         for _, data in lines
-        for metric in ("bleu", "chrf", "legacy_bleu")
+        for metric in ("bleu", "chrf", *OTHER_CONVENTIONS)
         if (signature := text(data, metric, "signature"))
     }
     if not found:

@@ -149,3 +149,32 @@ def test_time_has_its_cost_with_the_recipes_constants(document: Command, cli: Co
 def test_a_recipe_that_cannot_be_used_does_not_stop_the_account(document: Command, run: Path, recipe: str) -> None:
     (run / "recipe.yaml").write_text(recipe)
     assert document("status", run)["cost"]["device_hours"] > 1
+
+
+def test_the_teacher_and_the_bundle_of_a_training_are_named(document: Command, cli: Command, run: Path) -> None:
+    assert document("status", run)["other_models"] == []
+    finish(run)
+    known = {"name": "big", "folder": "models/big", "identity": "abc"}
+    taught = {"lines": 1000, "translated": 990, "targets": "beside"}
+    record = {
+        "inputs": {},
+        "facts": {"teacher": known, "distillation": taught, "began_with": {**known, "dequantised": True}},
+        "seconds": 1.0,
+        "finished": "2026-01-01T00:00:00+00:00",
+    }
+    (run / "train" / "cpu@50%" / "done.json").write_text(json.dumps(record))
+    (run / "distillation" / "abc").mkdir(parents=True)
+    facts = document("status", run)
+    assert [(model["part"], model["role"]) for model in facts["other_models"]] == [
+        ("cpu@50%", "teacher"),
+        ("cpu@50%", "bundle trained on"),
+    ]
+    assert str(run / "distillation") in [entry["path"] for entry in facts["deletable"]]
+    printed = cli("status", run).stdout
+    assert "train cpu@50%: teacher big (models/big), 990 of 1000 lines learned in its translation, beside" in printed
+    assert "bundle trained on big (models/big), its 8-bit weights made float again" in printed
+
+
+def test_translations_are_kept_while_there_is_something_to_train(document: Command, run: Path) -> None:
+    (run / "distillation" / "abc").mkdir(parents=True)
+    assert str(run / "distillation") not in [entry["path"] for entry in document("status", run)["deletable"]]
