@@ -328,5 +328,27 @@ def test_a_setting_that_an_older_version_did_not_know_had_its_default(tmp_path: 
         newer.perform({"train": {"updates": 9, "teacher": None}}, fail)
 
 
+def test_a_setting_that_no_longer_counts_may_change(tmp_path: Path) -> None:
+    Stage(tmp_path, "compress").perform({"export": {"beam": 4, "check_sentences": 200}}, lambda folder: {})
+    newer = Stage(tmp_path, "compress", defaults={"export": {"beam": 4, "check_sentences": 200}})
+    assert newer.perform({"export": {"beam": 4}}, fail) == {}
+    with pytest.raises(InputError, match=r"export.beam: is 5, but compress was finished with 4"):
+        newer.perform({"export": {"beam": 5}}, fail)
+    unknown = Stage(tmp_path, "compress", defaults={"export": {"beam": 4}})
+    with pytest.raises(InputError, match=r"export.check_sentences: is None"):  # no setting of ours: not to be ignored
+        unknown.perform({"export": {"beam": 4}}, fail)
+
+
+def test_an_input_that_came_later_counts_once_it_is_recorded(tmp_path: Path) -> None:
+    stage, other = Stage(tmp_path, "export"), Stage(tmp_path, "compress")
+    stage.perform({"beam": 4}, lambda folder: {})
+    assert stage.perform({"beam": 4, "device": {"threads": 2}}, fail, later=("device",)) == {}
+    with pytest.raises(InputError, match=r"device: is .*'threads': 2"):
+        stage.perform({"beam": 4, "device": {"threads": 2}}, fail)
+    other.perform({"beam": 4, "device": {"threads": 1}}, lambda folder: {}, later=("device",))
+    with pytest.raises(InputError, match=r"device.threads: is 2, but compress was finished with 1"):
+        other.perform({"beam": 4, "device": {"threads": 2}}, fail, later=("device",))
+
+
 def fail(folder: Path) -> dict[str, object]:
     raise AssertionError("done before, so it must not be done again")

@@ -1,5 +1,18 @@
 """The commands. They read options, call the rooms below and print; all work is done elsewhere."""
 
-from fitformer.cli.app import app, main
+from __future__ import annotations
 
-__all__ = ["app", "main"]
+import sys
+
+STOPPED = 130
+
+
+def main() -> None:
+    """The console script. An interrupt is one line from the first moment on, while the commands are loaded, too."""
+    try:
+        from fitformer.cli.app import app
+
+        app()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr, flush=True)
+        sys.exit(STOPPED)

@@ -17,14 +17,23 @@ if TYPE_CHECKING:
     from fitformer.runtime.decoding import DecodeSettings
 
 LegacyBleu = Annotated[
-    bool, typer.Option("--legacy-bleu", help="Also the BLEU of lower-cased, normalised, tokenised text, as old papers.")
+    bool,
+    typer.Option(
+        "--legacy-bleu", help="Also BLEU as HAT reports it: case-sensitive, on Moses tokens, with compounds split."
+    ),
+]
+LowercaseBleu = Annotated[
+    bool,
+    typer.Option(
+        "--lowercase-bleu", help="Also BLEU of lower-cased, normalised, tokenised text, as Multi30k papers report it."
+    ),
 ]
 TokenisedReference = Annotated[
     Path | None,
     typer.Option(
         "--tokenised-reference",
         metavar="FILE",
-        help="The same against an official lower-cased, normalised, tokenised file.",
+        help="As --lowercase-bleu, against an official lower-cased, normalised, tokenised file.",
     ),
 ]
 KeepTranslations = Annotated[
@@ -37,6 +46,7 @@ def evaluate(
     source: options.SourceFile,
     reference: options.ReferenceFile,
     legacy_bleu: LegacyBleu = False,
+    lowercase_bleu: LowercaseBleu = False,
     tokenised_reference: TokenisedReference = None,
     output: KeepTranslations = None,
     beam: options.Beam = None,
@@ -73,8 +83,10 @@ def evaluate(
         threads=threads,
         batch_size=batch_size,
         legacy_bleu=legacy_bleu,
+        lowercase_bleu=lowercase_bleu,
     )
     translations = facts.pop("translations")
+    facts.pop("tokenised", None)
     if official is not None:
         facts["tokenised_bleu"] = official_bleu(loaded, translations, official)
     if output is not None:
@@ -121,7 +133,8 @@ def official_bleu(bundle: Bundle, translations: list[str], official: list[str]) 
 SCORE_TITLES = {
     "bleu": "BLEU",
     "chrf": "chrF",
-    "legacy_bleu": "BLEU, lower-cased and tokenised",
+    "legacy_bleu": "BLEU, tokenised (HAT)",
+    "lowercase_bleu": "BLEU, lower-cased and tokenised",
     "tokenised_bleu": "BLEU, against the tokenised file",
 }
 

@@ -12,6 +12,8 @@ import typer
 from fitformer.cli import options
 from fitformer.cli.files import check_output
 from fitformer.cli.group import HelpfulGroup, help_unless_subcommand
+from fitformer.cli.import_checkpoint import hat_checkpoint
+from fitformer.cli.import_latency import hat_latency, hat_predictor
 from fitformer.cli.output import print_json
 from fitformer.errors import InputError
 from fitformer.progress import say
@@ -39,6 +41,11 @@ QkvDim = Annotated[
 @importing.callback(invoke_without_command=True)
 def _root(ctx: typer.Context) -> None:
     help_unless_subcommand(ctx)
+
+
+importing.command("hat-checkpoint")(hat_checkpoint)
+importing.command("hat-latency")(hat_latency)
+importing.command("hat-predictor")(hat_predictor)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,19 @@ SCORE = {
 }
 
 
+HAT_BLEU = "BLEU of Moses tokens with compounds split, as HAT reports it"
+DIFFERENCE = {
+    "bleu_a": "BLEU of the first",
+    "bleu_b": "BLEU of the second",
+    "difference": "second minus first",
+    "interval_a": "95 % bootstrap interval of the first",
+    "interval_b": "95 % bootstrap interval of the second",
+    "p_value": "how often resampling alone gives such a difference, in either direction",
+    "signature": "sacreBLEU's signature",
+    "samples": "bootstrap samples",
+}
+
+
 def _score(name: str, meaning: str, *, optional: bool = False) -> dict[str, str]:
     mark = "?" if optional else ""
     return {f"{name}.{key}{mark}": f"{meaning}: {text}" for key, text in SCORE.items()}
@@ -63,7 +76,7 @@ REHEARSED = {
     "memory.process_peak": "most memory that the process held, programs included; null where it was not rehearsed",
     "device": "cpu or cuda",
     "precision": "fp32 or bf16",
-    "rehearsed_tokens": "tokens of the one batch per update; fewer than batch_tokens for want of memory; 0 = none",
+    "rehearsed_tokens": "tokens of the one batch per update; fewer than batch_tokens to save memory or time; 0 = none",
     "losses": "mean loss per target token of each update, in nats",
     "pass_seconds": "forward and backward of that batch, the fastest; null where it was not rehearsed",
     "optimizer_seconds": "clipping and one optimizer step; null where it was not rehearsed",
@@ -85,7 +98,8 @@ FIT = {
     "targets[].target": "name of the target, DEVICE@LIMIT",
     "targets[].bundle": "folder of the bundle",
     "targets[].limit_ms": "the limit in milliseconds; null where there is none",
-    "targets[].measured_ms": "latency of the finished bundle on the device",
+    "targets[].measured_ms": "latency of the finished bundle on the device; null where that is not at hand",
+    "targets[].predicted_ms": "its predicted latency where the device is not at hand; else null",
     "targets[].precision": "fp32 or int8",
     **_score("targets[].scores.bleu", "BLEU on the test set"),
     **_score("targets[].scores.chrf", "chrF on the test set"),
@@ -98,6 +112,28 @@ FIT = {
     "cost.stages[].stage": "a stage with its device or target, and its own share of the above",
     **_cost("cost.stages[]"),
     "report": "the HTML page; null before the stage report",
+}
+
+FIGURES = "mape, rmse_ms, r2, r2_within_depth (or null), kendall_tau, within_5, within_10 (percent)"
+LATENCY_DATA = {
+    "input": "the file that was read",
+    "output": "the folder that was written",
+    "device": "the name that was given",
+    "rows": "rows of the file",
+    "slow_rows": "rows in slow blocks, which the predictor was fitted without",
+    "slow_blocks[].first?": "first row of a block that was measured while the device was slow, from 0 (one entry each)",
+    "slow_blocks[].last?": "its last row",
+    "slow_blocks[].rows?": "how many",
+    "slow_blocks[].excess_percent?": "how much slower they are than the other rows explain, median",
+    "study.splits": "shuffled 80/10/10 splits, over which all figures are means",
+    "study.mlp_settings": "how HAT's network was trained, with lat_norm_ms; null with --no-mlp",
+    "study.rows.all.rows": "rows that are split",
+    "study.rows.all.default": f"fitformer's predictor: {FIGURES}",
+    "study.rows.all.default_50": "the same, fitted to 50 rows of each training part",
+    "study.rows.all.mlp?": "the same of HAT's network (not with --no-mlp)",
+    "study.rows.clean": "the same as study.rows.all, slow blocks left out",
+    "study.ablation_splits?": "splits of the ablation (only with --ablation)",
+    "study.ablation?": "figures of HAT's network on the clean rows, by variant (only with --ablation)",
 }
 
 JSON_KEYS: dict[str, dict[str, str]] = {
@@ -116,7 +152,7 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "rehearsal.lengths.from": "'run' (prepared text), 'recipe' (section measure) or 'assumed'",
         "rehearsal.vocab_size.source": "source vocabulary",
         "rehearsal.vocab_size.target": "target vocabulary",
-        "rehearsal.vocab_size.from": "'run', 'recipe' or 'assumed'",
+        "rehearsal.vocab_size.from": "'bundle', 'run', 'recipe' or 'assumed'",
         **{f"rehearsal.models[].{key}?": meaning for key, meaning in REHEARSED.items()},
         "rehearsal.here": "cost of all trainings on this machine, as in fit; null where one was not rehearsed",
         "rehearsal.gpu": "the same by Mult-Adds on one GPU",
@@ -131,6 +167,7 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "translations[].outputs[].text?": "a translation, best first (without --output)",
         "translations[].outputs[].score?": "log-probability over length to the power of the length penalty, or null",
         "translations[].outputs[].log_prob?": "its natural-log probability; null for greedy search without --scores",
+        "translations[].outputs[].tokens?": "its Moses tokens, of a bundle that writes such; else null",
         "translations[].parts?": "parts that a line too long for the model was split into; else 1",
     },
     "evaluate": {
@@ -138,7 +175,8 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "sentences": "number of lines",
         **_score("bleu", "BLEU of plain text"),
         **_score("chrf", "chrF of plain text"),
-        **_score("legacy_bleu", "BLEU of lower-cased, tokenised text (only with --legacy-bleu)", optional=True),
+        **_score("legacy_bleu", f"{HAT_BLEU} (only with --legacy-bleu)", optional=True),
+        **_score("lowercase_bleu", "BLEU of lower-cased, tokenised text (only with --lowercase-bleu)", optional=True),
         **_score("tokenised_bleu", "the same against a given file (only with --tokenised-reference)", optional=True),
         "sentences_per_s": "lines per second in batches",
         "seconds": "time for all lines in batches",
@@ -160,14 +198,12 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "bundles[].batch_size": "lines per batch",
         "bundles[].latency_ms": "mean, median and sentences, as in evaluate",
         "bundles[].decoding": DECODING,
-        "difference.bleu_a": "BLEU of the first",
-        "difference.bleu_b": "BLEU of the second",
-        "difference.difference": "second minus first",
-        "difference.interval_a": "95 % bootstrap interval of the first",
-        "difference.interval_b": "95 % bootstrap interval of the second",
-        "difference.p_value": "how often resampling alone gives such a difference, in either direction",
-        "difference.signature": "sacreBLEU's signature",
-        "difference.samples": "bootstrap samples",
+        **_score("bundles[].legacy_bleu", f"{HAT_BLEU} (only with --legacy-bleu)", optional=True),
+        **{f"difference.{key}": meaning for key, meaning in DIFFERENCE.items()},
+        **{
+            f"legacy_difference.{key}?": f"tokenised (only with --legacy-bleu): {meaning}"
+            for key, meaning in DIFFERENCE.items()
+        },
         "device": DEVICE,
     },
     "verify": {
@@ -196,6 +232,12 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "cost.rates_line": "the constants that were used",
         "seconds": "time of all finished stages",
         "bytes": "size of the run on the disk",
+        "other_models[].part?": "target of a finished training that had to do with another model (one entry each)",
+        "other_models[].role?": "'teacher' or 'bundle trained on'",
+        "other_models[].name?": "the recipe that a bundle came from, or the name of the folder",
+        "other_models[].folder?": "where it was",
+        "other_models[].identity?": "a digest of its files",
+        "other_models[].note?": "lines learned in a teacher's translation, or how a bundle's weights were read",
         "bundles": "folders of the finished bundles",
         "report": "the HTML page; null before there is one",
         "deletable[].path?": "a file or folder that may be deleted (one entry each)",
@@ -208,7 +250,7 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "dimensions": "choices of each dimension; null where there is no space",
         "vocab_size.source": "source vocabulary",
         "vocab_size.target": "target vocabulary",
-        "vocab_size_from": "'given', 'recipe', 'run' or 'assumed'",
+        "vocab_size_from": "'given', 'bundle', 'recipe', 'run' or 'assumed'",
         "share_embeddings": "all, decoder or none",
         "beam": "hypotheses decoded at once in the convention total",
         "architectures[].name": "smallest, largest, given, or the name of the file",
@@ -233,6 +275,43 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "space?": "choices of each dimension (only for a space)",
         "size?": "exact number of its architectures (only for a space)",
         "output": "the file that was written; null without --output",
+    },
+    "import hat-latency": LATENCY_DATA,
+    "import hat-predictor": {
+        "input": "the file that was read",
+        "output": "the predictor that was written",
+        "device": "the name that was given, else the file's",
+        "hidden_layers": "layers with a ReLU",
+        "parameters": "weights and biases",
+        "feature_norm": "divisors of HAT's ten features",
+        "lat_norm_ms": "what the network's output is multiplied with",
+        "smallest_ms": "prediction for the smallest architecture of the space hat-latency",
+        "largest_ms": "prediction for the largest",
+    },
+    "import hat-checkpoint": {
+        "checkpoint": "the file that was read",
+        "kind": "'bundle' (with --config) or 'run'",
+        "output": "the bundle or run folder that was written",
+        "languages": "[source, target], from the checkpoint or the names of the dictionaries; 'und' where neither says",
+        "vocab_size.source": "ids of the source side",
+        "vocab_size.target": "ids of the target side",
+        "params.hat": "parameters as HAT counts them: no embeddings, no output layer; of a run's largest architecture",
+        "params.total": "all parameters of the bundle's model, or of the whole SuperTransformer",
+        "architecture?": "the SubTransformer in its one-line form (only for a bundle)",
+        "golden?": "number of golden translations recorded (only for a bundle)",
+        "check.sentences?": "lines decoded in PyTorch and in the bundle (only for a bundle)",
+        "check.left_out?": "lines that are too long for it",
+        "check.precision?": "fp32",
+        "check.greedy?": "numbers of lines: equal, ties, different",
+        "check.beam?": "the same with a beam, and its size",
+        "check.max_logit_difference?": "largest difference of a logit between the two",
+        "check.next_token_agreement?": "share of positions with the same most probable token",
+        "recipe?": "the recipe to go on with (only for a run)",
+        "space.size?": "exact number of architectures (only for a run)",
+        "space.largest?": "the largest architecture in its one-line form",
+        "space.smallest?": "the smallest",
+        "valid?": "validation losses of the imported weights by architecture, nats per token (only for a run)",
+        "warnings": "what may be a mix-up or will be missed later, a line each",
     },
 }
 ERROR_KEYS = {"error": "the line that stderr shows", "exit_code": "2 wrong usage or input, 1 could not be done"}

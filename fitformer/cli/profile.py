@@ -133,6 +133,8 @@ def _of_recipe(path: Path, overrides: list[str], folder: Path | None, vocab_size
     from fitformer.recipe import load_recipe
 
     recipe = load_recipe(path, overrides)
+    if recipe.bundle is not None:
+        return _of_bundle(recipe.name, recipe.bundle, vocab_size)
     fixed, space = recipe.fixed_architecture(), recipe.search_space()
     if space is not None:
         architectures = _extremes(space)
@@ -150,6 +152,18 @@ def _of_recipe(path: Path, overrides: list[str], folder: Path | None, vocab_size
         sizes, origin = (ASSUMED_VOCAB_SIZE,) * 2, "assumed"
     share = recipe.model.share_embeddings or ("all" if tokenizer.joint else "decoder")
     return Subject(recipe.name, space, architectures, sizes, origin, share, recipe.model.pre_norm)
+
+
+def _of_bundle(name: str, path: Path, vocab_size: int | None) -> Subject:
+    """The model that a recipe trains on."""
+    from fitformer.runtime.bundle import Bundle
+
+    bundle = Bundle.load(path)
+    model, arch = bundle.facts["model"], Architecture.from_dict(bundle.facts.get("architecture", {}))
+    sizes = model["source_vocab_size"], int(model.get("target_vocab_size", model["source_vocab_size"]))
+    sizes, origin = ((vocab_size,) * 2, "given") if vocab_size else (sizes, "bundle")
+    share, pre_norm = model.get("share_embeddings", "all"), bool(model.get("pre_norm", True))
+    return Subject(name, None, {"given": arch}, sizes, origin, share, pre_norm)
 
 
 def _document(subject: Subject, lengths: list[int], beam: int, by_operator: bool) -> dict[str, Any]:

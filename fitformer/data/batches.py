@@ -20,7 +20,7 @@ class PairBatch:
     """One batch of B sentence pairs as int64 arrays, right-padded with 0."""
 
     source: IntArray  #: [B, S], each row ends with EOS
-    decoder_input: IntArray  #: [B, T], each row starts with BOS
+    decoder_input: IntArray  #: [B, T], each row starts with the start id
     target: IntArray  #: [B, T], ``decoder_input`` one step later: each row ends with EOS
     num_source_tokens: int  #: tokens in ``source`` that are not padding (EOS counts)
     num_target_tokens: int  #: tokens in ``target`` that are not padding (EOS counts)
@@ -31,7 +31,7 @@ class BucketedBatches:
 
     A batch of n pairs costs n times its longest side, EOS included. A single pair longer than the budget gets
     a batch of its own: it is never lost. Only index arrays are held in memory, so the corpus may be of any
-    size.
+    size. ``start_id`` is what a decoder input starts with: BOS, or EOS for models made by fairseq.
 
     Raises:
         DataError: the two sides have a different number of sentences, or none.
@@ -45,6 +45,7 @@ class BucketedBatches:
         batch_tokens: int,
         seed: int,
         max_sentences: int | None = None,
+        start_id: int = BOS,
     ) -> None:
         if len(source) != len(target):
             raise DataError(
@@ -54,7 +55,7 @@ class BucketedBatches:
         if not len(source):
             raise DataError(f"{source.prefix}: no sentences")
         self.source, self.target = source, target
-        self.batch_tokens, self.seed = batch_tokens, seed
+        self.batch_tokens, self.seed, self.start_id = batch_tokens, seed, start_id
         self.max_sentences = max_sentences or batch_tokens
         self._widths = np.maximum(source.lengths, target.lengths).astype(np.int64) + 1
 
@@ -81,13 +82,13 @@ class BucketedBatches:
         return self._cut(everything[self._by_length(everything)])
 
     def collate(self, indices: IntArray) -> PairBatch:
-        """Read the pairs ``indices`` [B] from disk as padded arrays with BOS and EOS in place."""
+        """Read the pairs ``indices`` [B] from disk as padded arrays with start id and EOS in place."""
         rows = np.arange(len(indices))
         source, source_lengths = self.source.padded(indices, extra=1)
         source[rows, source_lengths] = EOS
         target, target_lengths = self.target.padded(indices, extra=1)
         decoder_input = np.empty_like(target)
-        decoder_input[:, 0] = BOS
+        decoder_input[:, 0] = self.start_id
         decoder_input[:, 1:] = target[:, :-1]
         target[rows, target_lengths] = EOS
         return PairBatch(

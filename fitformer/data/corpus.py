@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fitformer.data.formats import read_jsonl, read_po, read_tmx, read_tsv
-from fitformer.data.lines import Meter, read_parallel
+from fitformer.data.lines import Meter, read_lines, read_parallel
+from fitformer.data.markup import is_marked_up, read_marked_up
 from fitformer.errors import DataError, InputError, nearest
 
 FORMATS = ("parallel", "tsv", "jsonl", "po", "tmx")
@@ -17,7 +18,8 @@ FORMATS = ("parallel", "tsv", "jsonl", "po", "tmx")
 class CorpusFiles:
     """One corpus: the files are read one after the other as if they were one.
 
-    ``format`` "parallel": ``source[i]`` and ``target[i]`` match line for line. The other formats hold both
+    ``format`` "parallel": ``source[i]`` and ``target[i]`` match line for line, also ``.sgm`` and ``.xml`` test sets
+    (segment for segment) and the ``train.tags.*`` files of IWSLT. The other formats hold both
     sides in each of ``files``. ``source_field`` and ``target_field`` choose the keys of a JSONL object
     (default: "source" and "target", or else the languages) or the columns of a TSV row (numbers from 1,
     default 1 and 2; or the names in the first row). TMX units are chosen by language; gettext files have the
@@ -73,7 +75,7 @@ def read_pairs(files: CorpusFiles, *, meter: Meter | None = None) -> Iterator[tu
 def _dispatch(files: CorpusFiles, meter: Meter) -> Iterator[tuple[str, str]]:
     if files.format == "parallel":
         for source, target in zip(files.source, files.target, strict=True):
-            yield from read_parallel(source, target, meter=meter)
+            yield from read_parallel(source, target, meter=meter, read=_read_side)
         return
     for path in files.files:
         if files.format == "tsv":
@@ -84,6 +86,11 @@ def _dispatch(files: CorpusFiles, meter: Meter) -> Iterator[tuple[str, str]]:
             yield from read_po(path)
         else:
             yield from read_tmx(path, files.source_language, files.target_language)
+
+
+def _read_side(path: Path, *, meter: Meter | None = None) -> Generator[str, None, None]:
+    """Lines of one side of parallel text; of a marked-up file (told by its name) what is text."""
+    return (read_marked_up if is_marked_up(path) else read_lines)(path, meter=meter)
 
 
 def _jsonl_fields(files: CorpusFiles) -> list[tuple[str, str]]:

@@ -60,6 +60,13 @@ class DigestLog:
             answer[start : start + PART] = np.isin(self._read(start), wanted)
         return answer
 
+    def at(self, positions: npt.NDArray[np.int64]) -> frozenset[bytes]:
+        """Return the digests at ``positions``."""
+        if not self.count:
+            return frozenset()
+        digests = np.memmap(self.path, dtype="<u8", mode="r")
+        return frozenset(digest.tobytes() for digest in digests[positions])
+
     def lowest(self, wanted: int, *, skip: npt.NDArray[np.bool_]) -> int:
         """Return the smallest bound such that at least ``wanted`` digests lie below it (all, if there are
         fewer).

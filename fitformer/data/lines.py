@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fitformer.errors import DataError
 
@@ -57,15 +58,23 @@ def read_lines(path: Path, *, meter: Meter | None = None) -> Generator[str, None
             raise DataError(f"{path}:{number + 1}: damaged gzip file ({error})") from None
 
 
-def read_parallel(source: Path, target: Path, *, meter: Meter | None = None) -> Generator[tuple[str, str], None, None]:
+class LineReader(Protocol):
+    """How the lines of a file are found in it, such as ``read_lines``."""
+
+    def __call__(self, path: Path, *, meter: Meter | None = None) -> Generator[str, None, None]: ...
+
+
+def read_parallel(
+    source: Path, target: Path, *, meter: Meter | None = None, read: LineReader = read_lines
+) -> Generator[tuple[str, str], None, None]:
     """Yield the pairs of two files that match line for line.
 
     Raises:
         DataError: one file has more lines than the other; both numbers are given.
     """
     with (
-        closing(read_lines(source, meter=meter)) as sources,
-        closing(read_lines(target, meter=meter)) as targets,
+        closing(read(source, meter=meter)) as sources,
+        closing(read(target, meter=meter)) as targets,
     ):
         count = 0
         while True:

@@ -55,6 +55,7 @@ class Choice:
     in_evaluation: npt.NDArray[np.bool_]
     drop_in_evaluation: bool
     held_out: dict[str, tuple[int, int]]  # split -> source digests from (inclusive) to (exclusive)
+    picked: npt.NDArray[np.bool_] | None = None  # pairs that are the validation set by their number
 
 
 def fill_spool(
@@ -99,22 +100,30 @@ def choose(
     drop_duplicates: bool,
     drop_evaluation_sources: bool,
     hold_out: dict[str, int],
+    valid_every: int | None = None,
 ) -> Choice:
     """Decide which pairs of the spool are dropped and which are held out as validation or test set.
 
     ``hold_out`` gives the number of pairs wanted for each split. A split is a range of source digests, so
     pairs whose sources count as the same (case, punctuation and spacing aside) always land in the same split.
+    With ``valid_every`` the validation set is every so-many-th pair of the spool instead, whatever its text.
     """
     nothing = np.zeros(len(spool), dtype=np.bool_)
     repeated = spool.pair_digests.repeated() if drop_duplicates else nothing
+    picked, ranges = None, {}
+    if valid_every is not None:
+        picked = np.zeros(len(spool), dtype=np.bool_)
+        picked[valid_every - 1 :: valid_every] = True
+        evaluation_sources |= spool.source_digests.at(np.flatnonzero(picked))
+        ranges["valid"] = (0, 0)
     seen = spool.source_digests.member_of(evaluation_sources) if evaluation_sources else nothing
-    ranges, low, total = {}, 0, 0
+    low = total = 0
     for name, wanted in hold_out.items():
         total += wanted
         high = spool.source_digests.lowest(total, skip=repeated | seen)
         ranges[name] = (low, high)
         low = high
-    return Choice(repeated, seen, drop_evaluation_sources, ranges)
+    return Choice(repeated, seen, drop_evaluation_sources, ranges, picked)
 
 
 def assigned_pairs(spool: Spool, choice: Choice) -> Iterator[tuple[str, str, str]]:
@@ -125,7 +134,9 @@ def assigned_pairs(spool: Spool, choice: Choice) -> Iterator[tuple[str, str, str
     with spool.source_digests.path.open("rb") as digests:
         for index, (source, target) in enumerate(spool.pairs()):
             number = as_number(digests.read(8))
-            if choice.repeated[index]:
+            if choice.picked is not None and choice.picked[index]:
+                yield "valid", source, target
+            elif choice.repeated[index]:
                 yield "repeated", source, target
             elif choice.in_evaluation[index]:
                 yield ("in_evaluation" if choice.drop_in_evaluation else "train"), source, target

@@ -21,7 +21,7 @@ from fitformer.data.tokenizer_files import TokenizerSource
 from fitformer.errors import InputError
 from fitformer.progress import say
 from fitformer.runtime.moses import INSTALL, Moses
-from fitformer.runtime.subword_nmt import FIRST_WORD, BytePairs
+from fitformer.runtime.subword_nmt import FIRST_WORD, BytePairs, read_dictionary
 from fitformer.runtime.tokenizer import SUBWORD_NMT_OPTIONS
 
 SAMPLE_CHARACTERS = 100_000_000  # of the training text; words are counted, so that memory grows with the vocabulary
@@ -62,16 +62,31 @@ def learn_subword_nmt(
     return encoder, facts | {"sample_pairs": count}
 
 
+def check_given(settings: TokenizerSettings, languages: tuple[str, str]) -> None:
+    """Look at the files that are given, and for the packages, before a large corpus is read.
+
+    Raises:
+        InputError: subword-nmt or sacremoses is not installed.
+        BundleError: a file does not hold what it should.
+    """
+    for path in (settings.source_dictionary, settings.target_dictionary):
+        if path is not None:
+            read_dictionary(path)
+    if settings.codes is not None:
+        BytePairs(settings.codes)
+    elif settings.source_dictionary is None:
+        _learner()
+    for language in languages:
+        _tokeniser(settings, language)
+
+
 def learn_merges(words: Words, merges: int) -> str:
     """At most ``merges`` merges learned from word counts, as the text of a codes file (version 0.2).
 
     Raises:
         InputError: subword-nmt is not installed, or no pair of characters occurs twice.
     """
-    try:
-        from subword_nmt.learn_bpe import learn_bpe
-    except ImportError:
-        raise InputError(f"tokenizer.kind: subword-nmt needs the package of this name: {INSTALL}") from None
+    learn_bpe = _learner()
     counts = io.StringIO("".join(f"{word} {words[word]}\n" for word in _ranked(words)))
     codes = io.StringIO()
     with redirect_stderr(io.StringIO()):  # its progress bar, and "no pair has frequency >= 2"
@@ -83,6 +98,14 @@ def learn_merges(words: Words, merges: int) -> str:
     if text.count("\n") < 2:
         raise InputError("tokenizer: the text has no two characters that occur together twice; give more")
     return text
+
+
+def _learner() -> Any:
+    try:
+        from subword_nmt.learn_bpe import learn_bpe
+    except ImportError:
+        raise InputError(f"tokenizer.kind: subword-nmt needs the package of this name: {INSTALL}") from None
+    return learn_bpe
 
 
 def _count(

@@ -38,6 +38,10 @@ class TokenizerSettings:
     ``vocab_size`` None: chosen from the size of the corpus. ``placeholders``: keep what looks like
     ``{name}``, ``%s`` or ``<b>`` whole, at most ``max_placeholders`` kinds, the most frequent ones first.
     ``sample_characters`` bounds the text a model is trained on, and with it the memory.
+
+    For the kind ``subword-nmt`` ``vocab_size`` is the number of merges, and these matter in place of the rest:
+    ``moses``, ``lowercase``, ``normalise`` and ``aggressive_hyphens`` as in ``runtime.moses``, and files that are given
+    instead of learned.
     """
 
     kind: str = "unigram"
@@ -49,10 +53,17 @@ class TokenizerSettings:
     placeholders: bool = True
     max_placeholders: int = 200
     sample_characters: int = 6_000_000
+    moses: bool = False
+    lowercase: bool = False
+    normalise: bool = False
+    aggressive_hyphens: bool = False
+    codes: Path | None = None
+    source_dictionary: Path | None = None
+    target_dictionary: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("unigram", "bpe"):
-            raise InputError(f"tokenizer.kind: '{self.kind}' is not one of unigram, bpe")
+        if self.kind not in ("unigram", "bpe", "subword-nmt"):
+            raise InputError(f"tokenizer.kind: '{self.kind}' is not one of unigram, bpe, subword-nmt")
         if self.vocab_size is not None and self.vocab_size < 8:
             raise InputError(f"tokenizer.vocab_size: {self.vocab_size} is too small; give at least 8, or none")
         if not 0.9 <= self.character_coverage <= 1.0:

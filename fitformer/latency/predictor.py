@@ -22,6 +22,7 @@ from fitformer.rundir import read_json, write_json
 from fitformer.space import Architecture
 
 FORMAT_VERSION = 1
+KIND = "linear cost model"
 _ENCODER_COLUMNS = [FEATURE_NAMES.index(name) for name in ENCODER_FEATURES]
 _DECODER_COLUMNS = [FEATURE_NAMES.index(name) for name in DECODER_FEATURES]
 
@@ -86,6 +87,10 @@ class LatencyPredictor:
             num_samples=len(table),
         )
 
+    def for_device(self, device: dict[str, Any]) -> LatencyPredictor:
+        """Return the same predictor with the facts of its device."""
+        return replace(self, device=device)
+
     def update(self, measured_ms: Mapping[Architecture, float]) -> LatencyPredictor:
         """Fit again with new measurements, and let the whole prediction move by what they are off.
 
@@ -143,7 +148,7 @@ class LatencyPredictor:
         ]
         content = {
             "format_version": FORMAT_VERSION,
-            "kind": "linear cost model",
+            "kind": KIND,
             "unit": "ms per batch",
             "encoder": self.encoder.to_dict(),
             "decoder": self.decoder.to_dict(),
@@ -179,6 +184,8 @@ class LatencyPredictor:
 
     @classmethod
     def _from_dict(cls, content: dict[str, Any]) -> LatencyPredictor:
+        if content.get("kind", KIND) != KIND:
+            raise InputError(f"a predictor of kind '{content['kind']}', not '{KIND}'")
         if content["format_version"] != FORMAT_VERSION:
             raise InputError(f"predictor format {content['format_version']}, this version reads {FORMAT_VERSION}")
         if tuple(content["range"]) != FEATURE_NAMES:

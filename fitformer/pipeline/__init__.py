@@ -5,7 +5,8 @@ report. Stages talk through files in the run folder. What one needs from another
 value or a callable, so that the rooms below know nothing of each other.
 """
 
+from fitformer.pipeline.learning import follow
 from fitformer.pipeline.run import Run
 from fitformer.pipeline.tour import dry_run, fit, summary
 
-__all__ = ["Run", "dry_run", "fit", "summary"]
+__all__ = ["Run", "dry_run", "fit", "follow", "summary"]

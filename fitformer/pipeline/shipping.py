@@ -12,6 +12,7 @@ import torch
 from fitformer.compress.decide import decide
 from fitformer.compress.quantize import BlockwiseInt8
 from fitformer.data.arrays import IntArray, TokenArrays
+from fitformer.data.tokenizer_files import bundle_kind
 from fitformer.device import available_threads, device_card
 from fitformer.errors import NotPossibleError
 from fitformer.export.bundle import TokenizerFiles, add_facts, write_bundle
@@ -19,6 +20,7 @@ from fitformer.export.check import check_export
 from fitformer.export.graphs import EXPORTER_VERSION, FLOAT32
 from fitformer.export.matrices import Matrices
 from fitformer.models import Transformer
+from fitformer.pipeline.elsewhere import is_at_hand, predicted_latency, predictor_inputs
 from fitformer.pipeline.run import (
     Run,
     device_of,
@@ -50,7 +52,7 @@ def compress(run: Run, target: Target | None) -> dict[str, Any]:
     def work(folder: Path) -> dict[str, Any]:
         model = load_trained(run, part)
         forms: dict[str, Matrices] = {"fp32": FLOAT32, **({"int8": BlockwiseInt8()} if section.int8 else {})}
-        bundles = {name: _write_bundle(run, folder / name, model, form) for name, form in forms.items()}
+        bundles = {name: _write_bundle(run, part, folder / name, model, form) for name, form in forms.items()}
         latency = _paired_latency(run, bundles, device)
         bleu = {name: _bleu(run, bundle, "valid") for name, bundle in bundles.items()}
         if not section.int8:
@@ -67,17 +69,23 @@ def compress(run: Run, target: Target | None) -> dict[str, Any]:
                 int8_bleu=bleu["int8"],
                 allowed_loss=section.allowed_bleu_loss,
             ).to_dict()
+        if not is_at_hand(run, device):
+            decision["reason"] = f"{decision['reason']} That was timed on this machine: {device} is not at hand."
         say(f"compress: {decision['reason']}")
         decision["bytes"] = {name: folder_bytes(folder / name) for name in bundles}
         write_json(folder / "decision.json", decision)
         return decision
 
+    decoding = run.recipe.export.model_dump(exclude={"check_sentences"})  # checked by the next stage only
+    timed_on = run.recipe.devices[device].model_dump(exclude_none=True)
     inputs = {
-        **run.section("compress", "export"),
+        **run.section("compress"),
+        "export": decoding,
+        "timing": {**run.recipe.measure.model_dump(), "device": timed_on},
         "exporter_version": EXPORTER_VERSION,
         "train": run.stage("train", part).identity,
     }
-    return run.stage("compress", part).perform(inputs, work)
+    return run.stage("compress", part).perform(inputs, work, later=("timing",))
 
 
 def _paired_latency(run: Run, bundles: dict[str, Bundle], device: str) -> dict[str, float]:
@@ -101,14 +109,13 @@ def _bleu(run: Run, bundle: Bundle, split: str) -> float:
 def _tokenizer_files(prepared: Path, facts: dict[str, Any]) -> TokenizerFiles:
     """Tokenizer of a prepared corpus, as its ``stats.json`` describes it."""
     source, target = (prepared / facts["models"][side] for side in ("source", "target"))
-    if facts["kind"] != "subword-nmt":
-        return TokenizerFiles("sentencepiece", source, target)
     codes = prepared / facts["codes"] if facts.get("codes") else None
-    return TokenizerFiles("subword-nmt", source, target, codes, facts.get("options", {}))
+    return TokenizerFiles(bundle_kind(facts), source, target, codes, facts.get("options", {}))
 
 
-def _write_bundle(run: Run, folder: Path, model: Transformer, form: Matrices) -> Bundle:
+def _write_bundle(run: Run, part: str, folder: Path, model: Transformer, form: Matrices) -> Bundle:
     data, section, stats = run.recipe.data, run.recipe.export, read_json(run.prepared / "stats.json")
+    trained = run.stage("train", part).facts
     return write_bundle(
         folder,
         model=model,
@@ -120,8 +127,23 @@ def _write_bundle(run: Run, folder: Path, model: Transformer, form: Matrices) ->
         max_source_length=run.recipe.prepare.max_tokens,
         matrices=form,
         licence=stats["licence"],
-        training={"seed": run.recipe.seed, "recipe": run.recipe.name, "torch": torch.__version__},
+        training={
+            "seed": run.recipe.seed,
+            "recipe": run.recipe.name,
+            "torch": torch.__version__,
+            **_other_models(trained),
+        },
     )
+
+
+def _other_models(trained: dict[str, Any]) -> dict[str, Any]:
+    """The teacher and the bundle that a model was trained with, without the places where they were."""
+    facts: dict[str, Any] = {
+        key: {name: value for name, value in trained[key].items() if name != "folder"}
+        for key in ("teacher", "distillation", "began_with")
+        if key in trained
+    }
+    return facts
 
 
 def export(run: Run, target: Target | None) -> dict[str, Any]:
@@ -132,25 +154,35 @@ def export(run: Run, target: Target | None) -> dict[str, Any]:
     def work(folder: Path) -> dict[str, Any]:
         model, kept = load_trained(run, part), compressed.facts["kept"]
         unchecked = folder.with_name(f".{folder.name}.unchecked")
-        bundle = _write_bundle(run, unchecked, model, BlockwiseInt8() if kept == "int8" else FLOAT32)
+        bundle = _write_bundle(run, part, unchecked, model, BlockwiseInt8() if kept == "int8" else FLOAT32)
         ids = [list(map(int, ids)) for ids in _check_sentences(run)]
         checks = {"fp32": check_export(model, Bundle.load(compressed.folder / "fp32"), ids)}
         if run.recipe.compress.int8:
             checks["int8"] = check_export(model, Bundle.load(compressed.folder / "int8"), ids)
+        elsewhere = predicted_latency(run, target, model.arch) if target and not is_at_hand(run, device) else None
         record = _final_latency(run, bundle, target, device)
         sources, references = evaluation_texts(run, "test")
         facts = evaluate(
-            bundle, sources, references, threads=conditions_of(run, device).threads, keep_translations=True
+            bundle,
+            sources,
+            references,
+            threads=conditions_of(run, device).threads,
+            legacy_bleu=bundle.facts["tokenizer"]["kind"] == "subword-nmt",  # as published recipes report it
+            keep_translations=True,
         )
         outputs = facts.pop("translations")
+        facts.pop("tokenised", None)
         write_text(unchecked / "test.translations.txt", "".join(f"{line}\n" for line in outputs))
-        scores = {"test": {"bleu": facts["bleu"], "chrf": facts["chrf"], "sentences": facts["sentences"]}}
-        add_facts(unchecked, scores=scores, latency=[record])
+        kept_scores = ("bleu", "chrf", "legacy_bleu", "sentences")
+        scores = {"test": {name: facts[name] for name in kept_scores if name in facts}}
+        prediction = {"predicted_latency": elsewhere} if elsewhere else {}
+        add_facts(unchecked, scores=scores, latency=[record], **prediction)
         publish(unchecked, folder)
         return {
             "check": checks,
             "latency": record,
-            "limit_ms": record["limit_ms"],
+            "limit_ms": elsewhere["limit_ms"] if elsewhere else record["limit_ms"],
+            **prediction,
             "precision": kept,
             "scores": facts,
             "baselines": baseline_scores(run.prepared),
@@ -158,8 +190,13 @@ def export(run: Run, target: Target | None) -> dict[str, Any]:
             "bundle_bytes": folder_bytes(folder),
         }
 
-    inputs = {**run.section("export", "measure"), "compress": compressed.identity}
-    return run.stage("export", part).perform(inputs, work)
+    inputs = {
+        **run.section("export", "measure"),
+        "device": run.recipe.devices[device].model_dump(exclude_none=True),
+        **predictor_inputs(run, device),
+        "compress": compressed.identity,
+    }
+    return run.stage("export", part).perform(inputs, work, later=("device",))
 
 
 def _check_sentences(run: Run) -> list[IntArray]:
@@ -172,11 +209,13 @@ def _check_sentences(run: Run) -> list[IntArray]:
 def _final_latency(run: Run, bundle: Bundle, target: Target | None, device: str) -> dict[str, Any]:
     """Measure the finished bundle; other work on the machine only slows it down, so it has three tries at its limit.
 
+    A limit on a device that is not at hand is not this machine's.
+
     Raises:
         NotPossibleError: it keeps the limit in none of them.
     """
     conditions = conditions_of(run, device)
-    limit_ms = limit_of(run, target) if target else None
+    limit_ms = limit_of(run, target) if target and is_at_hand(run, device) else None
     session = bundle.step_model(conditions.threads)
     timing = time_against(limit_ms, lambda: time_session(run, session, conditions, repeats_factor=3))
     if limit_ms is not None and timing.latency_ms > limit_ms:

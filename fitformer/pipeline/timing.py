@@ -62,7 +62,12 @@ class ArchitectureTimer:
             while len(self.sessions) > 1:  # the first is the reference model; the others are asked for once
                 self.sessions.popitem()
             graphs = graph_bytes(self.model.extract(arch))
-            self.sessions[arch] = OnnxStepModel(graphs["encoder"], graphs["decoder"], threads=self.conditions.threads)
+            self.sessions[arch] = OnnxStepModel(
+                graphs["encoder"],
+                graphs["decoder"],
+                threads=self.conditions.threads,
+                start_id=self.model.config.start_id,
+            )
         return time_session(self.run, self.sessions[arch], self.conditions, repeats_factor=self.repeats_factor)
 
 

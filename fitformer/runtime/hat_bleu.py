@@ -31,9 +31,7 @@ class TokenisedLines:
     text: str
 
 
-def tokenise_for_bleu(
-    bundle: Bundle, translations: Sequence[Translation], references: Sequence[str]
-) -> TokenisedLines:
+def tokenise_for_bleu(bundle: Bundle, translations: Sequence[Translation], references: Sequence[str]) -> TokenisedLines:
     """Tokens of a bundle's translations and of their references.
 
     A bundle that reads Moses tokens (kind ``subword-nmt`` with ``moses``) gives its own, before they are put together

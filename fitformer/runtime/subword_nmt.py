@@ -110,7 +110,7 @@ class BytePairs:
             from subword_nmt.apply_bpe import BPE
         except ImportError:
             raise BundleError(f"{path.name}: byte pair encoding needs subword-nmt: {INSTALL}") from None
-        text = _text(path, "codes of subword-nmt")
+        text = _text(path, "file of merges (codes of subword-nmt)")
         _check_codes(path, text)  # the library itself would end the program
         self._bpe: Any = BPE(io.StringIO(text), separator=SEPARATOR)
 
@@ -143,7 +143,7 @@ def read_dictionary(path: Path) -> list[str]:
         BundleError: the file is missing, not UTF-8, empty, or a line has another form (with its number).
     """
     words = []
-    for number, line in enumerate(_text(path, "dictionary").removesuffix("\n").split("\n"), start=1):
+    for number, line in enumerate(_text(path, "dictionary of fairseq").removesuffix("\n").split("\n"), start=1):
         word, space, count = line.rstrip("\r").rpartition(" ")
         if not space or not word or not (count.isascii() and count.isdigit()):
             raise BundleError(f"{path}:{number}: a dictionary has one 'token count' a line, this is {line[:60]!r}")
@@ -170,6 +170,6 @@ def _text(path: Path, what: str) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise BundleError(f"{path}: not a {what} file that can be read ({error.strerror or error})") from None
+        raise BundleError(f"{path}: no {what} that can be read ({error.strerror or error})") from None
     except UnicodeDecodeError as error:
-        raise BundleError(f"{path}: not a {what} file: not UTF-8 (byte {error.start})") from None
+        raise BundleError(f"{path}: no {what}: not UTF-8 (byte {error.start})") from None

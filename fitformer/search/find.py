@@ -23,14 +23,16 @@ class Found:
     """Result of a search.
 
     Attributes:
-        settled: winner, measured finalists and the predictor's final error.
+        winner: lowest loss within the limit; not measured where ``settled`` is ``None``.
+        settled: winner, measured finalists and the predictor's final error; ``None`` if nothing could be measured.
         candidates: all evaluated architectures, in the order of evaluation.
         front: the non-dominated ones.
         generations: generations that were run.
         stale: how many of the last ones brought nothing better.
     """
 
-    settled: Settled
+    winner: Finalist | Candidate
+    settled: Settled | None
     candidates: tuple[Candidate, ...]
     front: tuple[Candidate, ...]
     generations: int
@@ -42,9 +44,9 @@ class Found:
             "evaluations": len(self.candidates),
             "generations": self.generations,
             "generations_without_gain": self.stale,
-            "rounds": self.settled.rounds,
-            "measured": len(self.settled.finalists),
-            "predictor_error": self.settled.predictor_error,
+            "rounds": self.settled.rounds if self.settled else 0,
+            "measured": len(self.settled.finalists) if self.settled else 0,
+            "predictor_error": self.settled.predictor_error if self.settled else None,
         }
 
 
@@ -54,8 +56,8 @@ def find_architecture(
     cost: Cost,
     limit_ms: float,
     *,
-    measure: Measure,
-    refit: Callable[[Sequence[Finalist]], Cost],
+    measure: Measure | None,
+    refit: Callable[[Sequence[Finalist]], Cost] | None,
     folder: Path,
     settings: EvolutionSettings | None = None,
     finalists: int = 5,
@@ -70,7 +72,8 @@ def find_architecture(
     Args:
         fitness: validation loss of an architecture, lower is better; never asked twice for the same.
         cost: predicted latency of an architecture in milliseconds.
-        measure: its measured latency in milliseconds.
+        measure: its measured latency in milliseconds; ``None`` where the device is not at hand: then ``cost`` has the
+            last word, and the winner is the candidate of lowest loss that keeps the limit by it.
         refit: given all measured finalists so far, a better ``cost``.
         finalists, max_rounds: architectures measured per round, and rounds.
     Raises:
@@ -82,27 +85,30 @@ def find_architecture(
     candidates = evolution.run(cost)
     stale = evolution.stale
     more = max(1, settings.num_generations // MORE_GENERATIONS_SHARE)
-    settled = settle(
-        candidates,
-        measure,
-        limit_ms,
-        refit=refit,
-        search_on=lambda corrected: evolution.run(corrected, more),
-        path=folder / "candidates.json",
-        per_round=finalists,
-        max_rounds=max_rounds,
-        quiet=quiet,
-    )
+    settled = None
+    if measure is not None:
+        assert refit is not None, "measured finalists correct the predictor"
+        settled = settle(
+            candidates,
+            measure,
+            limit_ms,
+            refit=refit,
+            search_on=lambda corrected: evolution.run(corrected, more),
+            path=folder / "candidates.json",
+            per_round=finalists,
+            max_rounds=max_rounds,
+            quiet=quiet,
+        )
+    winner = settled.winner if settled is not None else candidates[0]
     evaluated = tuple(evolution.evaluated.values())
     kept = write_front(folder / "front.json", evaluated)
-    winner = settled.winner
     best = {
         "architecture": winner.architecture.to_dict(),
         "text": winner.architecture.to_text(),
         "valid_loss": winner.valid_loss,
         "predicted_ms": winner.predicted_ms,
-        "measured_ms": winner.measured_ms,
+        "measured_ms": winner.measured_ms if isinstance(winner, Finalist) else None,
         "limit_ms": limit_ms,
     }
     write_json(folder / "best.json", best)
-    return Found(settled, evaluated, tuple(kept), evolution.generation, stale)
+    return Found(winner, settled, evaluated, tuple(kept), evolution.generation, stale)

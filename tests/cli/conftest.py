@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fitformer.cli import app
+from fitformer.cli.app import app
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -67,6 +67,8 @@ def test_the_others_say_what_to_install(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_tokenised_score_says_what_it_needs(make_bundle: MakeBundle, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("ich bin da\n")
-    done = bare("evaluate", make_bundle(), "--source", lines, "--reference", lines, "--legacy-bleu")
-    assert done.returncode == 2
-    assert "pip install 'fitformer[fit]'" in done.stderr
+    bundle = make_bundle()
+    for option in ("--legacy-bleu", "--lowercase-bleu"):
+        done = bare("evaluate", bundle, "--source", lines, "--reference", lines, option)
+        assert done.returncode == 2
+        assert "pip install 'fitformer[subword-nmt]'" in done.stderr

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import typer
 
-from fitformer.cli import app, failures
+from fitformer.cli import failures
+from fitformer.cli.app import app
 from fitformer.cli.fit import STAGE_HELP
 from fitformer.cli.keys import ERROR_KEYS, JSON_KEYS
 from fitformer.errors import BundleError, InputError, NotPossibleError
@@ -110,14 +111,64 @@ def test_help_and_version_are_no_failures(cli: Command, words: list[str]) -> Non
     assert result.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["import", "hat-confg", "x"], "no command 'import hat-confg' (did you mean 'hat-config'?); there are: "),
+        (["import", "hat-config"], "missing argument 'FILE'; see fitformer import hat-config --help"),
+        (["import", "hat-config", "x", "--outptu", "y"], "no such option --outptu (did you mean '--output'?)"),
+        (["import", "hat-config", "nowhere.yml"], "nowhere.yml: no such file"),
+    ],
+)
+def test_commands_of_a_group_fail_in_one_line_too(refusal: Command, words: list[str], named: str) -> None:
+    assert named in refusal(2, *words)
+
+
+def test_a_group_without_a_command_shows_its_help(cli: Command) -> None:
+    result = cli("import")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "hat-config" in result.stderr and "Usage" in result.stderr
+
+
 def test_every_command_has_json_and_a_help_for_every_option() -> None:
     group: Any = typer.main.get_command(app)
     assert set(group.commands) == {*(key.split()[0] for key in JSON_KEYS), *STAGE_HELP}
-    for name, command in group.commands.items():
+    nested = [(f"import {name}", command) for name, command in group.commands["import"].commands.items()]
+    assert nested
+    for name, command in [*group.commands.items(), *nested]:
         assert command.help, name
+        if hasattr(command, "commands"):
+            continue
         assert "--json" in {option for parameter in command.params for option in parameter.opts}, name
         for parameter in command.params:
             assert parameter.help or parameter.name == "help", f"{name} {parameter.name}"
+
+
+@pytest.mark.parametrize("moment", ["fitformer.cli.app", "rich.text", "fitformer.cli.fit"])
+def test_an_interrupt_while_the_command_is_loaded_is_one_line(moment: str) -> None:
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from fitformer.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "devices"], capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+def test_an_interrupt_before_the_subcommand_is_no_traceback() -> None:
+    code = (
+        "import fitformer.cli.app as module\n"
+        "def interrupt(*_): raise KeyboardInterrupt\n"
+        "module.CommandGroup.parse_args = interrupt\n"
+        "from fitformer.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "devices"], capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "stopped")
 
 
 def test_a_fault_of_our_own_shows_a_traceback_and_exit_code_1() -> None:

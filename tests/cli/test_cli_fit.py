@@ -47,6 +47,16 @@ SUMMARY = {
             "samples": [{"source": "a [b] c", "reference": "d", "translation": "e"}],
         }
     ],
+    "cost": {
+        "device_hours": 1.5,
+        "kwh": 0.178,
+        "co2_kg": 0.077,
+        "price": 0.15,
+        "currency": "USD",
+        "basis": "estimated",
+        "basis_line": "energy estimated: 65 W for the processors, 10 W for the memory",
+        "stages": [],
+    },
     "report": "runs/tiny/report/index.html",
 }
 
@@ -68,9 +78,14 @@ class Pipeline:
             raise self.failure
         return self.summary
 
-    def dry_run(self, run: Any) -> dict[str, Any]:
-        self.calls.append(("dry_run", run, None))
-        return {"run": str(run.path), "stages": [{"stage": "prepare", "state": "done"}], "limits": {"cpu": 3}}
+    def dry_run(self, run: Any, *, until: str | None = None) -> dict[str, Any]:
+        self.calls.append(("dry_run", run, until))
+        return {
+            "run": str(run.path),
+            "stages": [{"stage": "prepare", "state": "done"}],
+            "missing_files": ["a.en", "b.en", "c.en", "d.en"],
+            "rehearsal": {"models": []},
+        }
 
 
 @pytest.fixture
@@ -129,7 +144,8 @@ def test_set_changes_the_recipe(cli: Command, pipeline: Pipeline) -> None:
 
 def test_dry_run_asks_for_a_plan_and_creates_nothing(cli: Command, document: Command, pipeline: Pipeline) -> None:
     shown = cli("fit", "recipe.yaml", "--dry-run", "--rerun", "prepare").stdout
-    assert "prepare" in shown
+    assert "prepare" in shown and "missing  a.en, b.en, c.en and 1 more files; fit needs them" in shown
+    assert "nothing to train up to that stage" in shown
     assert document("fit", "recipe.yaml", "--dry-run")["run"] == "runs/tiny"
     assert [name for name, _, _ in pipeline.calls] == ["dry_run", "dry_run"]
     assert not Path("runs").exists()

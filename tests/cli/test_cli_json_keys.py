@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from fitformer.cli import app
+from fitformer.cli.app import app
 from fitformer.cli.fit import STAGE_HELP
 from fitformer.cli.keys import ERROR_KEYS, JSON_KEYS, markdown, undocumented
 from fitformer.hat.configuration import from_architecture
@@ -51,8 +51,11 @@ def test_documents_have_the_documented_keys(
     Path("run/supernet").mkdir(parents=True)
     Path("run/supernet/done.json").write_text('{"inputs": {}, "facts": {}, "seconds": 1.5, "finished": "now"}')
     Path("run/supernet/state.safetensors").touch()
+    Path("run/train/cpu@9ms").mkdir(parents=True)
+    taught = {"inputs": {}, "facts": {"teacher": {}}, "seconds": 1.5, "finished": "now"}
+    Path("run/train/cpu@9ms/done.json").write_text(json.dumps(taught))
     pair = ["--source", "lines.txt", "--reference", "lines.txt"]
-    legacy = ["--legacy-bleu", "--tokenised-reference", "lines.txt"]
+    legacy = ["--legacy-bleu", "--lowercase-bleu", "--tokenised-reference", "lines.txt"]
     for words in (
         ["init", "recipe.yaml"],
         ["translate", bundle, "-i", "lines.txt"],
@@ -60,6 +63,7 @@ def test_documents_have_the_documented_keys(
         ["evaluate", bundle, *pair],
         ["evaluate", bundle, *pair, *legacy],
         ["compare", bundle, bundle, *pair],
+        ["compare", bundle, bundle, *pair, "--legacy-bleu"],
         ["verify", bundle],
         ["status", "run"],
         ["profile", "--preset", "small"],

@@ -68,12 +68,37 @@ def test_the_tokenised_file_is_scored_as_papers_do(
     official = ["ich bin da", "hier w1 . w2 . w3 . w4 .", "da war ich w5 , hier w6 ."]
     (tmp_path / "official.tok").write_text("\n".join(official) + "\n")
     facts = document(
-        "evaluate", make_bundle(), *pair, "--legacy-bleu", "--tokenised-reference", tmp_path / "official.tok"
+        "evaluate", make_bundle(), *pair, "--lowercase-bleu", "--tokenised-reference", tmp_path / "official.tok"
     )
     expected = lowercase_tokenised_bleu(lowercase_tokenise(LINES, "de"), official)
     assert facts["tokenised_bleu"] == expected
-    assert facts["legacy_bleu"]["score"] == pytest.approx(100)
+    assert facts["lowercase_bleu"]["score"] == pytest.approx(100)
     assert expected["score"] < 100
+    assert "|text:lowercase.normalised.moses" in expected["signature"]
+
+
+def test_the_score_of_the_hat_paper_stands_beside_the_others(
+    cli: Command, document: Command, make_bundle: MakeBundle, pair: list[Any]
+) -> None:
+    bundle = make_bundle()
+    facts = document("evaluate", bundle, *pair, "--legacy-bleu")
+    assert facts["legacy_bleu"]["score"] == pytest.approx(100)
+    assert facts["legacy_bleu"]["signature"].endswith("|text:moses.de|compounds:split")
+    assert "tokenised" not in facts and "lowercase_bleu" not in facts
+    shown = cli("evaluate", bundle, *pair, "--legacy-bleu").stdout
+    assert "BLEU, tokenised (HAT)" in shown and facts["legacy_bleu"]["signature"] in shown
+
+
+def test_two_bundles_are_compared_by_the_score_of_the_hat_paper_too(
+    cli: Command, document: Command, make_bundle: MakeBundle, pair: list[Any]
+) -> None:
+    bundle = make_bundle()
+    facts = document("compare", bundle, bundle, *pair, "--legacy-bleu")
+    assert facts["legacy_difference"]["p_value"] == 1.0
+    assert facts["legacy_difference"]["bleu_a"] == facts["bundles"][0]["legacy_bleu"]["score"]
+    shown = cli("compare", bundle, bundle, *pair, "--legacy-bleu").stdout
+    assert "Tokenised BLEU (HAT) differs by +0.00 on 3 lines" in shown
+    assert facts["legacy_difference"]["signature"] in shown
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare"])

@@ -104,6 +104,13 @@ def test_a_batch_holds_the_sentences_with_begin_and_end_marks(pairs: Pairs) -> N
             assert batch.num_target_tokens == np.count_nonzero(batch.target)
 
 
+def test_a_decoder_input_can_start_with_another_id() -> None:
+    with batches_of([([4, 5], [6, 7])], batch_tokens=10) as batches:
+        batches = BucketedBatches(batches.source, batches.target, batch_tokens=10, seed=1, start_id=EOS)
+        batch = batches.collate(np.array([0]))
+    assert (batch.decoder_input.tolist(), batch.target.tolist()) == ([[EOS, 6, 7]], [[6, 7, EOS]])
+
+
 def trimmed(row: np.ndarray) -> list[int]:
     return [int(token) for token in row if token]
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from fitformer.data.corpus import CorpusFiles
+from fitformer.data.prepare import PrepareSettings, prepare
 from fitformer.data.subword_nmt import learn_merges, learn_subword_nmt
 from fitformer.data.tokenizer import TokenizerSettings
 from fitformer.data.written_numbers import number_pairs
@@ -123,3 +125,16 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=r"pip install 'fitformer\[subword-nmt\]'"):
         learn(tmp_path / "out")
+
+
+@pytest.mark.parametrize("setting", ["codes", "source_dictionary", "target_dictionary"])
+def test_given_files_are_looked_at_before_the_text_is_read(tmp_path: Path, setting: str) -> None:
+    """The error names the file that was given, not a copy."""
+    files = {name: tmp_path / name for name in ("source_dictionary", "target_dictionary", "codes")}
+    for path, text in zip(files.values(), ("a 1\n", "b 1\n", "a b\n"), strict=True):
+        path.write_text(text)
+    files[setting].write_text("what is this\n")
+    nowhere = CorpusFiles("parallel", "en", "de", source=(tmp_path / "no",), target=(tmp_path / "no",))
+    tokenizer = TokenizerSettings(kind="subword-nmt", joint=False, **files)
+    with pytest.raises(BundleError, match=rf"{setting}:1: "):
+        prepare(PrepareSettings(nowhere, "en", "de", tokenizer=tokenizer, quiet=True), tmp_path / "out")

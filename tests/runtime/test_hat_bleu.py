@@ -216,5 +216,5 @@ def test_tokenised_text_stays_as_it_is(bundle: Callable[..., Bundle]) -> None:
 def test_plain_text_is_tokenised_by_the_rules_of_its_language(make_bundle: MakeBundle) -> None:
     pytest.importorskip("sacremoses")
     loaded = Bundle.load(make_bundle())
-    found = tokenise_for_bleu(loaded, list(Translator(loaded).translate(["w1."])), ["Das ist's, \"ja\""])
+    found = tokenise_for_bleu(loaded, list(Translator(loaded).translate(["w1."])), ['Das ist\'s, "ja"'])
     assert found == TokenisedLines(["w1 ."], ["Das ist &apos; s , &quot; ja &quot;"], "moses.de")

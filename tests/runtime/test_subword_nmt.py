@@ -208,9 +208,9 @@ def test_codes_of_another_form_are_one_line(tmp_path: Path, content: bytes, name
 
 
 def test_missing_files_are_named(files: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"nowhere: not a dictionary file that can be read \(No such file"):
+    with pytest.raises(BundleError, match=r"nowhere: no dictionary of fairseq that can be read \(No such file"):
         load_tokenizer("subword-nmt", tmp_path / "nowhere")
-    with pytest.raises(BundleError, match=r"nowhere: not a codes of subword-nmt file that can be read"):
+    with pytest.raises(BundleError, match=r"nowhere: no file of merges \(codes of subword-nmt\) that can be read"):
         load_tokenizer("subword-nmt", files[0], codes=tmp_path / "nowhere")
 
 
