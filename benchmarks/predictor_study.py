@@ -18,8 +18,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fitformer.device import device_card
 from fitformer.hat.latency_data import HatLatencyData, read_latency_data
 from fitformer.hat.mlp import published_lat_norm
@@ -40,7 +38,6 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--ablation-splits", type=int, default=3)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     files = {path.name.removesuffix("_all.csv"): read_latency_data(path) for path in options.folder.glob("*_all.csv")}
     if not files:
         parser.error(f"{options.folder}: holds no *_all.csv")

@@ -47,8 +47,6 @@ def hat_latency(
     fitted without them, and a recipe can search with it (`devices.NAME.predictor`). The figures are means over seeded
     splits, on all rows and on the clean ones. Killed, the same command goes on.
     """
-    import torch
-
     from fitformer.hat import data_set
     from fitformer.hat.latency_data import read_latency_data
     from fitformer.hat.slow_blocks import find_slow_blocks, slow_rows
@@ -66,8 +64,8 @@ def hat_latency(
     for block in blocks:
         say(f"rows {block.first}-{block.last} are {100 * block.excess:.0f} % slower than the others explain: left out")
     mlp = {"mlp": None} if no_mlp else {}
-    torch.set_num_threads(threads)
-    settings = StudySettings(splits=splits, ablation_splits=0 if no_mlp else ablation, lat_norm_ms=norm, **mlp)
+    networks = 0 if no_mlp else ablation
+    settings = StudySettings(splits=splits, ablation_splits=networks, lat_norm_ms=norm, threads=threads, **mlp)
     facts: dict[str, Any] = {
         "device": device,
         "rows": len(data),

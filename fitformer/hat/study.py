@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fitformer.errors import InputError, NotPossibleError
@@ -52,12 +53,14 @@ class StudySettings:
         mlp: settings of HAT's network; ``None`` leaves it out.
         ablation_splits: splits on which the variants of ``ABLATION`` are compared, on the clean rows.
         lat_norm_ms: divisor of the network's target.
+        threads: processor threads of its training.
     """
 
     splits: int = 10
     mlp: MlpSettings | None = field(default_factory=MlpSettings)
     ablation_splits: int = 0
     lat_norm_ms: float = 200.0
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,7 @@ class _Networks:
         return list(found.values())
 
     def train(self, wanted: Sequence[Training], bar: Progress) -> None:
+        torch.set_num_threads(self.settings.threads)
         for number, (key, rows, settings, seed) in enumerate(wanted):
             before = number * self.steps
             self._known[key] = mlp_figures(

@@ -35,6 +35,7 @@ SUMMARY = {
             "bundle": "runs/tiny/export/cpu@50%",
             "limit_ms": 12.5,
             "measured_ms": 11.25,
+            "predicted_ms": None,
             "precision": "int8",
             "scores": SCORES,
             "baselines": {

@@ -126,7 +126,15 @@ def test_a_released_predictor_becomes_a_file_of_ours(document: Command, released
     assert predictor.predict_ms(SPACE.largest()) == facts["largest_ms"] > facts["smallest_ms"] > 0
     assert predictor.device == {"name": "titan xp", "source": "titan.pt"}
     twice = document(
-        "import", "hat-predictor", released, "--lat-norm", 400, "--feature-norm", "640,6,2048,6,640,6,2048,6,6,2", "-o", out
+        "import",
+        "hat-predictor",
+        released,
+        "--lat-norm",
+        400,
+        "--feature-norm",
+        "640,6,2048,6,640,6,2048,6,6,2",
+        "-o",
+        out,
     )
     assert twice["largest_ms"] == pytest.approx(2 * facts["largest_ms"])
 

@@ -134,7 +134,9 @@ def test_a_killed_study_goes_on_and_trains_nothing_twice(tmp_path: Path, monkeyp
     monkeypatch.setattr(study, "train_mlp", killed)
     with pytest.raises(KeyboardInterrupt):
         study.study(data, nothing_slow(data), settings, folder=tmp_path, quiet=True)
-    monkeypatch.setattr(study, "train_mlp", lambda *args, **rest: (trained.append(rest["seed"]), train(*args, **rest))[1])
+    monkeypatch.setattr(
+        study, "train_mlp", lambda *args, **rest: (trained.append(rest["seed"]), train(*args, **rest))[1]
+    )
     assert study.study(data, nothing_slow(data), settings, folder=tmp_path, quiet=True) == whole
     assert trained == [0, 1, 2]
     other = make_data(noise=0.02)  # another file's trainings are not taken for this one's

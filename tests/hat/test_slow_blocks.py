@@ -95,7 +95,14 @@ def test_a_few_slow_rows_are_outliers_and_too_few_rows_are_no_series() -> None:
 
 
 def test_flags_are_the_rows_of_the_blocks() -> None:
-    assert slow_rows([SlowBlock(1, 2, 0.3), SlowBlock(4, 4, 0.3)], 6).tolist() == [False, True, True, False, True, False]
+    assert slow_rows([SlowBlock(1, 2, 0.3), SlowBlock(4, 4, 0.3)], 6).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_segments_are_those_of_least_cost() -> None:

@@ -57,7 +57,8 @@ def network(scale: float = 1.0) -> MlpPredictor:
     """A network with positive weights: more of anything takes longer."""
     rng = np.random.default_rng(0)
     layers = tuple(
-        (rng.uniform(0.1, 1, shape).astype(np.float32), np.full(shape[0], 0.01, np.float32)) for shape in ((8, 10), (1, 8))
+        (rng.uniform(0.1, 1, shape).astype(np.float32), np.full(shape[0], 0.01, np.float32))
+        for shape in ((8, 10), (1, 8))
     )
     return MlpPredictor(layers, HAT_FEATURE_NORM, 100 * scale, {"name": "board"})
 
