@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_segments_are_those_of_least_cost() -> None:
 
         def cost(cuts: list[int], values: Floats = values, price: float = price) -> float:
             edges = [0, *cuts, len(values)]
-            parts = [values[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+            parts = [values[a:b] for a, b in pairwise(edges)]
             return float(sum(np.sum((part - part.mean()) ** 2) + price for part in parts))
 
         all_cuts = [[i + 1 for i in range(8) if mask >> i & 1] for mask in range(2**8)]
