@@ -4,10 +4,10 @@
 
 FOLDER holds HAT's ``*_all.csv``. For each file: the blocks of rows that were measured while the device was slow, and
 held-out figures of both predictors on all rows and on the clean ones, as means over seeded shuffled 80/10/10 splits
-(``fitformer.hat.study``). Then, on fewer splits of the clean rows, networks of one, three and five hidden layers, and
-one with ten times the published learning rate. A training takes about 20 processor seconds; each one's figures are kept
-in ``--out``, so the same command continues, wherever it was killed. Tables in Markdown go to stderr, the last line on
-stdout is one JSON document. Nothing is timed, so a busy machine changes no figure.
+(``fitformer.hat.study``). Then, on fewer splits of the clean rows, networks of one, three and five hidden layers, also
+at higher learning rates than the published one. A training takes about 20 processor seconds, all of them an hour. The
+figures of each are kept in ``--out``, so the same command continues, wherever it was killed. Tables in Markdown go to
+stderr, the last line on stdout is one JSON document. Nothing is timed, so a busy machine changes no figure.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 from hypothesis import settings
+
+# A shell that starts the tests in the background ignores interrupts for them and for all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fitformer", deadline=None, derandomize=True, database=None)
 settings.load_profile("fitformer")

@@ -49,7 +49,7 @@ def adopt_predictor(run: Run, device: str) -> dict[str, Any]:
         }
 
     inputs = {
-        "device": run.recipe.devices[device].model_dump(mode="json", exclude_none=True),
+        "device": run.recipe.devices[device].model_dump(exclude={"predictor"}),
         **predictor_inputs(run, device),
         "space": run.space.to_dict(),
     }

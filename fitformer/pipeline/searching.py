@@ -76,7 +76,7 @@ def measure(run: Run, device: str) -> dict[str, Any]:
 
     inputs = {
         **run.section("measure"),
-        "device": run.recipe.devices[device].model_dump(exclude_none=True),
+        "device": run.recipe.devices[device].model_dump(exclude={"predictor"}),
         "exporter_version": EXPORTER_VERSION,
         "supernet": run.stage("supernet").identity,
     }

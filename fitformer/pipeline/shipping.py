@@ -77,7 +77,7 @@ def compress(run: Run, target: Target | None) -> dict[str, Any]:
         return decision
 
     decoding = run.recipe.export.model_dump(exclude={"check_sentences"})  # checked by the next stage only
-    timed_on = run.recipe.devices[device].model_dump(exclude_none=True)
+    timed_on = run.recipe.devices[device].model_dump(exclude={"predictor"})
     inputs = {
         **run.section("compress"),
         "export": decoding,
@@ -192,7 +192,7 @@ def export(run: Run, target: Target | None) -> dict[str, Any]:
 
     inputs = {
         **run.section("export", "measure"),
-        "device": run.recipe.devices[device].model_dump(exclude_none=True),
+        "device": run.recipe.devices[device].model_dump(exclude={"predictor"}),
         **predictor_inputs(run, device),
         "compress": compressed.identity,
     }

@@ -76,7 +76,7 @@ def test_the_network_is_trained_once_and_the_tables_are_printed(
     for text in ("all rows: HAT's network", "clean rows: fitformer's", "3 layers, learning rate 1e-4", "R2 within a"):
         assert text in result.stdout
     assert "rows 30-59 are" in result.stderr and "train HAT's networks" in result.stderr
-    assert len(json.loads((tmp_path / "set/trainings.json").read_text())) == 2 + 2 + 3  # one variant is among the clean
+    assert len(json.loads((tmp_path / "set/trainings.json").read_text())) == 2 + 2 + 4  # one variant is among the clean
     again = cli(*words, "--json")
     assert "train HAT's networks" not in again.stderr
     document = json.loads(again.stdout)

@@ -12,13 +12,24 @@ import torch
 
 from fitformer.errors import InputError, NotPossibleError
 from fitformer.hat import mlp, study
-from fitformer.hat.latency_data import HatLatencyData
+from fitformer.hat.latency_data import HatLatencyData, read_latency_data
 from fitformer.hat.mlp import MlpSettings, published_lat_norm, train_mlp
+from fitformer.hat.slow_blocks import find_slow_blocks, slow_rows
 from fitformer.hat.study import StudySettings, default_figures, mean, split_rows
 from fitformer.latency.features import features_from_hat, hat_features
 from fitformer.latency.mlp_predictor import HAT_FEATURE_NORM
 from fitformer.space import SearchSpace
 
+# RMSE in milliseconds of HAT's network on the clean rows, means over ten splits: benchmarks/predictor_study.py.
+MLP_RMSE_MS = {
+    "iwslt14deen_gpu_titanxp": 3.05,
+    "wmt14ende_cpu_raspberrypi": 108.3,
+    "wmt14ende_cpu_xeon": 17.24,
+    "wmt14ende_gpu_titanxp": 5.65,
+    "wmt14enfr_cpu_raspberrypi": 86.45,
+    "wmt14enfr_gpu_titanxp": 4.24,
+}
+MOST_MAPE = {"wmt14enfr_cpu_raspberrypi": 0.6, "wmt14ende_cpu_raspberrypi": 1.0}
 TINY = MlpSettings(hidden_layers=1, width=16, steps=60, batch_size=32, learning_rate=1e-2)
 
 
@@ -102,9 +113,18 @@ def test_figures_are_means_over_the_splits() -> None:
     expected = mean([default_figures(data, seed) for seed in range(2)])
     assert result["rows"]["all"]["default"] == result["rows"]["clean"]["default"] == expected
     assert expected["mape"] < result["rows"]["all"]["mlp"]["mape"] < 20
-    assert set(result["ablation"]) == set(study.ABLATION)
+    assert set(result["ablation"]) == {*study.ABLATION, "default"}
     few = result["rows"]["all"]["default_50"]
     assert few["mape"] == pytest.approx(np.mean([default_figures(data, s, most=50)["mape"] for s in range(2)]))
+
+
+@pytest.mark.parametrize("name", MLP_RMSE_MS)
+def test_the_default_predictor_is_no_worse_than_hats_network_on_the_released_data(name: str, shared_data: Path) -> None:
+    data = read_latency_data(shared_data / "hat" / "latency" / f"{name}_all.csv")
+    clean = data.rows(~slow_rows(find_slow_blocks(data.totals, data.encoder_ms, data.decoder_ms), len(data)))
+    figures = mean([default_figures(clean, seed) for seed in range(10)])
+    assert (figures["rmse_ms"] or 0) < MLP_RMSE_MS[name]
+    assert (figures["mape"] or 0) < MOST_MAPE.get(name, 5.0)
 
 
 def test_slow_rows_are_left_out_of_the_clean_figures() -> None:
