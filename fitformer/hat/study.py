@@ -97,8 +97,8 @@ def study(
         folder: keeps the figures of every finished training, so that a killed study goes on where it was.
     Returns:
         ``splits``; ``rows.all`` and ``rows.clean``, each with ``rows``, ``default``, ``default_50`` (fitted to 50 of
-        the rows that ``default`` has) and ``mlp`` (absent without one); ``ablation`` by variant, ``default`` among them,
-        if asked for.
+        the rows that ``default`` has) and ``mlp`` (absent without one); ``ablation`` by variant, ``default`` among
+        them, if asked for.
     Raises:
         NotPossibleError: too few rows to split.
     """
