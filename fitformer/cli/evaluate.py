@@ -70,7 +70,7 @@ def evaluate(
     )
     if as_json and output == files.STANDARD:
         raise InputError("--output: '-' and --json cannot both have stdout; name a file")
-    files.check_output(output)
+    files.check_output(output, source, reference, tokenised_reference)
     sources, references = read_pairs(source, reference)
     official = files.read_text(tokenised_reference) if tokenised_reference else None
     if official is not None and len(official) != len(sources):

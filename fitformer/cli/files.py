@@ -59,16 +59,18 @@ def open_input(path: Path | None) -> Iterator[BinaryIO]:
         yield stream
 
 
-def check_output(path: Path | None) -> None:
-    """Find out before the work whether ``path`` can be written.
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Find out before the work whether ``path`` can be written, and is none of the files that are read.
 
     Raises:
-        InputError: it is a folder, or its folder does not exist or may not be written to.
+        InputError: it is one of ``inputs`` or a folder, or its folder does not exist or may not be written to.
     """
     if path is None or path == STANDARD or is_special(path):
         return
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the name of a file")
+    if path.exists() and any(given is not None and given.exists() and path.samefile(given) for given in inputs):
+        raise InputError(f"{path}: is read, too, and would be lost; give the output another name")
     folder = path.resolve().parent
     if not folder.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist")

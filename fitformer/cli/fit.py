@@ -11,7 +11,7 @@ import typer
 
 from fitformer import stages
 from fitformer.cli import launched, options
-from fitformer.cli.output import cost_line, milliseconds, print_json, print_table, score
+from fitformer.cli.output import cost_line, milliseconds, print_json, print_table, program, score
 from fitformer.cli.plan import print_plan
 from fitformer.errors import InputError, nearest
 
@@ -165,8 +165,7 @@ def _check_only_stages(folder: Path, rerun: str) -> None:
 
 
 def _command(recipe: Path, run: Path | None) -> str:
-    words = ["fitformer", "fit", str(recipe), *(["--run", str(run)] if run else [])]
-    return shlex.join(words)
+    return f"{program()} {shlex.join(['fit', str(recipe), *(['--run', str(run)] if run else [])])}"
 
 
 # -- for people -------------------------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ def _print(summary: dict[str, Any], *, command: str) -> None:
     if summary["report"]:
         print(f"report  {summary['report']}")
         bundle = shlex.quote(str(summary["targets"][0]["bundle"]))
-        print(f"next    echo 'a sentence of your own' | fitformer translate {bundle}")
+        print(f"next    echo 'a sentence of your own' | {program()} translate {bundle}")
     else:
         print(f"next    {command}")
 
@@ -197,6 +196,11 @@ def _print_target(target: dict[str, Any]) -> None:
     if target["predicted_ms"] is not None:
         latency[1] = ["  predicted; the device is not at hand", milliseconds(target["predicted_ms"])]
     print_table(latency)
+    timed, scored = target["timed"], target["scored"]
+    print(
+        f"  timed with beam {timed['beam']}, {timed['source_length']} tokens in and {timed['target_length']} out; "
+        f"scored with beam {scored['beam']}, where a line of the test set takes {milliseconds(scored['median_ms'])}"
+    )
     print()
     baselines = target["baselines"]
     systems = {

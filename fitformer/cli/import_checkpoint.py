@@ -63,6 +63,8 @@ def hat_checkpoint(
 
     if config is not None and (train_source or train_target):
         raise InputError("--train-source: a bundle (--config) is not trained any further; leave it out")
+    if config is not None and valid_target:
+        raise InputError("--valid-target: a bundle (--config) is checked with --valid-source alone; leave it out")
     original = Original(
         checkpoint,
         source_dict,

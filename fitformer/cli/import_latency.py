@@ -56,16 +56,19 @@ def hat_latency(
         raise InputError("--device: give the device a name")
     if ablation > splits:
         raise InputError(f"--ablation: {ablation} is more than --splits ({splits})")
+    if no_mlp and ablation:
+        raise InputError(
+            f"--ablation: {ablation} splits of HAT's network, and --no-mlp leaves it out; give one of the two"
+        )
     data = read_latency_data(file)
     norm = _lat_norm(lat_norm, device, file, data.median_ms)
-    data_set.open_folder(output)
+    data_set.open_folder(output, file)
     blocks = find_slow_blocks(data.totals, data.encoder_ms, data.decoder_ms)
     slow = slow_rows(blocks, len(data))
     for block in blocks:
         say(f"rows {block.first}-{block.last} are {100 * block.excess:.0f} % slower than the others explain: left out")
     mlp = {"mlp": None} if no_mlp else {}
-    networks = 0 if no_mlp else ablation
-    settings = StudySettings(splits=splits, ablation_splits=networks, lat_norm_ms=norm, threads=threads, **mlp)
+    settings = StudySettings(splits=splits, ablation_splits=ablation, lat_norm_ms=norm, threads=threads, **mlp)
     facts: dict[str, Any] = {
         "device": device,
         "rows": len(data),
@@ -100,7 +103,7 @@ def hat_predictor(
     The normalisers are not in HAT's file: they must be those of its training, or every latency is wrong. A recipe
     searches with it as `devices.NAME.predictor`, for a device that is not at hand.
     """
-    check_output(output)
+    check_output(output, file)
     from fitformer.hat.released_predictor import read_released_predictor
     from fitformer.latency import try_predictor
     from fitformer.latency.mlp_predictor import HAT_FEATURE_NORM

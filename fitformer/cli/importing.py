@@ -74,7 +74,7 @@ def hat_config(
     An architecture (JSON, the line, or a run's `best.json`) or a space of fitformer becomes HAT's YAML. There and
     back is exact.
     """
-    check_output(output)
+    check_output(output, file)
     found = read_either(file, encoder_layers=encoder_layers, qkv_dim=qkv_dim)
     text, document = _translated(found, output)
     if output is not None:

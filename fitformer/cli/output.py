@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,15 @@ def print_json(document: dict[str, Any]) -> None:
     """Print one line of JSON; ASCII only, so that any terminal and any locale carries it whole."""
     sys.stdout.write(json.dumps(_plain(document), allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def program() -> str:
+    """How this program is called from the present folder: by its name where the shell finds it, else by its path."""
+    beside = Path(sys.executable).with_name("fitformer")
+    if shutil.which("fitformer") or not beside.exists():
+        return "fitformer"
+    inside = beside.is_relative_to(Path.cwd())
+    return shlex.quote(str(beside.relative_to(Path.cwd()) if inside else beside))
 
 
 def print_table(rows: Sequence[Sequence[object]], *, header: Sequence[str] = (), figures: bool = True) -> None:

@@ -17,18 +17,18 @@ from fitformer.hat.slow_blocks import Flags
 from fitformer.hat.study import TRAININGS
 from fitformer.latency import LatencyPredictor
 from fitformer.latency.quality import cross_validate_features
-from fitformer.rundir import disk_error, sha256, write_json, write_text
+from fitformer.rundir import disk_error, read_json, sha256, write_json, write_text
 
 RECORDS, DEVICE, PREDICTOR = "records.csv", "device.json", "predictor.json"
 QUALITY, STUDY = "quality.json", "study.json"
 FILES = (RECORDS, DEVICE, PREDICTOR, QUALITY, STUDY, TRAININGS)
 
 
-def open_folder(folder: Path) -> None:
+def open_folder(folder: Path, source: Path) -> None:
     """Make the folder before the work is done.
 
     Raises:
-        InputError: it is a file, or holds something else.
+        InputError: it is a file, or holds something else, such as the data set of another file than ``source``.
         NotPossibleError: it cannot be written.
     """
     if folder.exists() and not folder.is_dir():
@@ -40,6 +40,9 @@ def open_folder(folder: Path) -> None:
         raise disk_error(folder, error) from error
     if others:
         raise InputError(f"{folder}: holds other files ({', '.join(sorted(others)[:3])}); give a folder of its own")
+    card = folder / DEVICE
+    if card.exists() and read_json(card).get("source_sha256") != sha256(source):
+        raise InputError(f"{folder}: holds the data set of another file; give a folder of its own")
 
 
 def write(folder: Path, data: HatLatencyData, slow: Flags, facts: dict[str, Any], *, source: Path) -> None:

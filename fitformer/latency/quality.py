@@ -166,11 +166,13 @@ def check_useful(quality: Quality) -> None:
     if quality.mape <= (1 - LEAST_GAIN) * quality.baseline_mape and quality.chance <= MOST_CHANCE:
         return
     raise NotPossibleError(
-        f"the latency predictor is no better than predicting the mean: error {quality.mape:.2g} % against "
-        f"{quality.baseline_mape:.2g} %, rank correlation {quality.kendall_tau:.2f} over {quality.num_samples} "
-        "held-out architectures. The measured times hardly depend on the architecture: the device is too noisy (close "
-        "other programs, raise measure.repeats), too few were measured (raise measure.architectures), or the space "
-        "holds nothing that costs time. Once that is changed, run again with --rerun measure"
+        "the latency predictor is no better than predicting the mean, or looks better by luck: "
+        f"error {quality.mape:.2g} % against {quality.baseline_mape:.2g} %, rank correlation "
+        f"{quality.kendall_tau:.2f} over {quality.num_samples} held-out architectures (by chance alone: "
+        f"{100 * quality.chance:.2g} %, allowed {100 * MOST_CHANCE:g} %). The measured times hardly depend on the "
+        "architecture: the device is too noisy (close other programs, raise measure.repeats), too few were measured "
+        "(raise measure.architectures), or the space holds nothing that costs time. Once that is changed, run again "
+        "with --rerun measure"
     )
 
 

@@ -64,12 +64,36 @@ class Original:
 
 def languages(checkpoint: Checkpoint, original: Original) -> tuple[str, str]:
     """Source and target language: of the options, else of the names of the dictionaries (``dict.de.txt``)."""
-    found = []
-    for side, path in (("source", original.source_dictionary), ("target", original.target_dictionary)):
-        named = re.fullmatch(r"dict\.([A-Za-z_-]+)\.txt", path.name)
-        value = checkpoint.args.get(f"{side}_lang") or (named[1] if named else "und")  # ISO 639: undetermined
-        found.append(str(value))
+    found = [
+        str(known or named or "und")  # ISO 639: undetermined
+        for known, named in zip(_languages_known(checkpoint), _languages_named(original), strict=True)
+    ]
     return found[0], found[1]
+
+
+def language_warnings(checkpoint: Checkpoint, original: Original) -> list[str]:
+    """Dictionaries whose names say another language than the checkpoint: swapped ones may fit it just as well."""
+    source, target = original.source_dictionary, original.target_dictionary
+    known, named = _languages_known(checkpoint), _languages_named(original)
+    differ = any(a and b and a != b for a, b in zip(known, named, strict=True))
+    if source == target or not differ:  # a joined dictionary bears the name of either side
+        return []
+    return [
+        f"the checkpoint reads '{known[0]}' and writes '{known[1]}', but the dictionaries are named {source.name} and "
+        f"{target.name}; are they swapped?"
+    ]
+
+
+def _languages_known(checkpoint: Checkpoint) -> list[str | None]:
+    return [checkpoint.args.get(f"{side}_lang") for side in ("source", "target")]
+
+
+def _languages_named(original: Original) -> list[str | None]:
+    found = [
+        re.fullmatch(r"dict\.([A-Za-z_-]+)\.txt", path.name)
+        for path in (original.source_dictionary, original.target_dictionary)
+    ]
+    return [match[1] if match else None for match in found]
 
 
 def missing_text(original: Original) -> list[str]:

@@ -24,6 +24,7 @@ from fitformer.pipeline.hat_original import (
     Original,
     Pair,
     first_lines,
+    language_warnings,
     languages,
     missing_text,
     text_warnings,
@@ -67,7 +68,8 @@ def import_bundle(original: Original, configuration: Path, folder: Path) -> dict
     texts = short_lines(words[0], GOLDEN_SENTENCES)
     if original.valid_source is not None:
         texts = first_lines(original.valid_source)
-    warnings = [*warnings_about(checkpoint, config), *text_warnings(original, words[0], (source, target))]
+    warnings = [*warnings_about(checkpoint, config), *language_warnings(checkpoint, original)]
+    warnings += text_warnings(original, words[0], (source, target))
     with atomic_path(folder, is_dir=True) as temporary:
         bundle = write_bundle(
             temporary,
@@ -128,7 +130,8 @@ def import_run(original: Original, folder: Path) -> dict[str, Any]:
         )
     space, whole = read_search_space(checkpoint), super_transformer(checkpoint)
     words = check_dictionaries(original.source_dictionary, original.target_dictionary, whole.config)
-    warnings = text_warnings(original, words[0], languages(checkpoint, original)) + missing_text(original)
+    warnings = language_warnings(checkpoint, original) + missing_text(original)
+    warnings += text_warnings(original, words[0], languages(checkpoint, original))
     warnings += filter(None, [depth_warning(checkpoint, space)])
     recipe = _recipe(original, checkpoint, whole, space)
     with atomic_path(folder, is_dir=True) as temporary:

@@ -19,6 +19,7 @@ from fitformer.rundir import write_text
 from fitformer.stages import STAGES, Stage
 
 RECIPE = "recipe.yaml"
+TIMED = ("beam", "batch_size", "source_length", "target_length")  # conditions under which a limit is kept
 
 
 def fit(run: Run, *, until: str | None = None) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def dry_run(run: Run, *, until: str | None = None) -> dict[str, Any]:
     rehearsal of the trainings that are still to be done up to stage ``until`` (see ``rehearsal``).
 
     Raises:
+        InputError: a teacher or a predictor that the recipe names is none.
         NotPossibleError: the rehearsal ran out of memory, or its loss is not a number.
     """
     states = [{"stage": stage.title, "state": stage.state} for stage in _stages(run)]
@@ -78,6 +80,8 @@ def dry_run(run: Run, *, until: str | None = None) -> dict[str, Any]:
         }
     if run.recipe.train.teacher is not None and run.recipe.train.teacher.exists():
         _ = run.teacher  # a wrong one is an error here, too
+    if not facts["missing_files"]:
+        check_predictors(run)
     return facts | {"rehearsal": rehearse(run, until=until or "report")}
 
 
@@ -120,6 +124,11 @@ def summary(run: Run) -> dict[str, Any]:
                     "bundle": str(stage.folder),
                     "limit_ms": facts["limit_ms"],
                     "measured_ms": None if elsewhere else facts["latency"]["latency_ms"],
+                    "timed": {name: facts["latency"][name] for name in TIMED},
+                    "scored": {
+                        "beam": facts["scores"]["decoding"]["beam"],
+                        "median_ms": facts["scores"]["latency_ms"]["median"],
+                    },
                     "predicted_ms": elsewhere["predicted_ms"] if elsewhere else None,
                     "precision": facts["precision"],
                     "scores": {key: facts["scores"][key] for key in ("bleu", "chrf")},

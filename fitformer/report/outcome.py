@@ -98,7 +98,8 @@ def _use(target: TargetFiles) -> Markup | None:
     if not target.bundle_path:
         return None
     command = f"fitformer translate {_shell_word(target.bundle_path)} -i FILE"
-    return tag("p", "The bundle is ", tag("code", target.bundle_path), ". Try it: ", tag("code", command))
+    where = f". In the folder that holds {target.bundle_path.partition('/')[0]}, try "
+    return tag("p", "The bundle is ", tag("code", target.bundle_path), where, tag("code", command))
 
 
 def _shell_word(path: str) -> str:

@@ -164,6 +164,8 @@ def _check_codes(path: Path, text: str) -> None:
         parts = line.strip("\r\n ").split(" ")
         if len(parts) != 2:
             raise BundleError(f"{path}:{number}: a merge is two pieces and a space between them, not {line[:60]!r}")
+    if all(line.split(" ")[1].strip().isdecimal() for line in lines[first:]):
+        raise BundleError(f"{path}: holds words with their counts; that is a dictionary, not a file of merges")
 
 
 def _text(path: Path, what: str) -> str:

@@ -36,6 +36,8 @@ SUMMARY = {
             "limit_ms": 12.5,
             "measured_ms": 11.25,
             "predicted_ms": None,
+            "timed": {"beam": 1, "batch_size": 1, "source_length": 10, "target_length": 12},
+            "scored": {"beam": 4, "median_ms": 31.5},
             "precision": "int8",
             "scores": SCORES,
             "baselines": {
@@ -95,6 +97,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pipeline:
     fake = Pipeline()
     monkeypatch.setitem(sys.modules, "fitformer.pipeline", fake)  # type: ignore[arg-type]
     monkeypatch.setattr(fitformer, "pipeline", fake, raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.chdir(tmp_path)
     Path("recipe.yaml").write_text(RECIPE)
     return fake
@@ -116,6 +119,28 @@ def test_the_user_sees_limit_latency_scores_samples_and_what_to_try_next(cli: Co
         "| fitformer translate runs/tiny/export/cpu@50%",
     ):
         assert words in shown, words
+
+
+def test_limit_and_scores_say_under_which_conditions_they_are(cli: Command, pipeline: Pipeline) -> None:
+    shown = cli("fit", "recipe.yaml").stdout
+    assert (
+        "timed with beam 1, 10 tokens in and 12 out; scored with beam 4, where a line of the test set takes 31.5"
+        in shown
+    )
+
+
+def test_the_next_command_is_one_that_the_shell_finds(
+    cli: Command, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    for environment, shown in (
+        (tmp_path / ".venv", ".venv"),
+        (tmp_path.parent / "venv", str(tmp_path.parent / "venv")),
+    ):
+        (environment / "bin").mkdir(parents=True)
+        (environment / "bin" / "fitformer").touch()
+        monkeypatch.setattr("sys.executable", str(environment / "bin" / "python"))
+        assert f"| {shown}/bin/fitformer translate runs/tiny" in cli("fit", "recipe.yaml").stdout
 
 
 def test_a_stopped_run_names_the_command_that_goes_on(cli: Command, pipeline: Pipeline) -> None:

@@ -105,3 +105,13 @@ def test_what_cannot_be_read_is_one_line_with_the_file(
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(refusal: Command, tmp_path: Path) -> None:
     assert "does not exist" in refusal(2, "import", "hat-config", "x", "-o", tmp_path / "no" / "out.json")
+
+
+def test_the_file_that_is_read_is_never_written(refusal: Command, tmp_path: Path, shared_data: Path) -> None:
+    source = next((shared_data / "hat/subtransformers").glob("*.yml"))
+    file, link = tmp_path / "mine.yml", tmp_path / "link.yml"
+    file.write_bytes(source.read_bytes())
+    link.symlink_to(file)
+    for output in (file, link):
+        assert "is read, too, and would be lost" in refusal(2, "import", "hat-config", file, "-o", output)
+    assert file.read_bytes() == source.read_bytes()

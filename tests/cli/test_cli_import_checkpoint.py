@@ -123,6 +123,8 @@ def test_every_wrong_file_is_one_line_and_leaves_nothing(refusal: Refusal, toy: 
         ({"valid_source": tmp_path / "none.de"}, "none.de: cannot be read"),
         ({"valid_source": Path(os.devnull)}, f"{os.devnull}: holds no text"),
         ({"train_source": toy / "valid.de"}, "--train-source: a bundle (--config) is not trained"),
+        ({"bpe_codes": toy / "dict.de.txt"}, "dict.de.txt: holds words with their counts; that is a dictionary"),
+        ({"valid_target": toy / "valid.en"}, "--valid-target: a bundle (--config) is checked with --valid-source"),
         ({"config": None}, "--valid-source: missing; a run needs text"),
         ({"config": None, "valid_source": toy / "valid.de"}, "--valid-target: missing"),
         ({"config": None, "train_target": toy / "valid.de"}, "--train-source: missing"),
@@ -142,7 +144,8 @@ def test_subwords_without_codes_are_a_warning(document: Command, toy: Path, tmp_
 def test_text_that_the_dictionary_hardly_has_is_a_warning(document: Command, toy: Path, tmp_path: Path) -> None:
     """Such as dictionaries in each other's place, which have the same number of words."""
     swapped = {"source_dict": toy / "dict.en.txt", "target_dict": toy / "dict.de.txt", "valid_source": toy / "valid.de"}
-    (warning,) = document(*words_of(toy, tmp_path / "out", **swapped))["warnings"]
+    names, warning = document(*words_of(toy, tmp_path / "out", **swapped))["warnings"]
+    assert "reads 'de' and writes 'en'" in names and "dict.en.txt and dict.de.txt; are they swapped?" in names
     assert "100 % of the tokens of" in warning and "valid.de are not in" in warning
 
 

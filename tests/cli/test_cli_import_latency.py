@@ -40,6 +40,16 @@ def latency_file(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_data_set_never_takes_the_place_of_another(refusal: Command, latency_file: Path, tmp_path: Path) -> None:
+    words = ["--device", "gpu", "-o", tmp_path / "set", "--splits", "1", "--no-mlp"]
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "device.json").write_text('{"name": "x", "source_sha256": "of another file"}')
+    line = refusal(2, "import", "hat-latency", latency_file, *words)
+    assert "holds the data set of another file; give a folder of its own" in line
+    assert [path.name for path in (tmp_path / "set").iterdir()] == ["device.json"]
+    assert "--no-mlp leaves it out" in refusal(2, "import", "hat-latency", latency_file, *words, "--ablation", "1")
+
+
 def test_a_latency_file_becomes_a_data_set_with_a_usable_predictor(
     document: Command, latency_file: Path, tmp_path: Path
 ) -> None:

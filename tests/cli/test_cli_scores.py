@@ -162,3 +162,13 @@ def test_watched_lines_move_the_bar_once() -> None:
     assert progress.done == 3
     assert next(iter(lines)) == "a" and progress.done == 3
     assert (lines[1], lines[1:], len(lines)) == ("b", ["b", "c"], 3)
+
+
+def test_a_reference_is_never_replaced_by_translations(
+    refusal: Command, make_bundle: MakeBundle, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("da\n")
+    line = refusal(2, "evaluate", make_bundle(), "--source", lines, "--reference", lines, "-o", lines)
+    assert "is read, too, and would be lost" in line
+    assert lines.read_text() == "da\n"

@@ -197,6 +197,7 @@ def test_a_dictionary_from_windows_reads_the_same(tmp_path: Path) -> None:
         (b"#version: 0.9\na b\n", ":1: '#version: 0.9'; known are the versions 0.1 and 0.2"),
         (b"#version: x\na b\n", ":1:"),
         (b"#version: 0.2\na b\na b 17\n", ":3: a merge is two pieces and a space between them, not 'a b 17'"),
+        (b"the 1061396\nof 593677\n", "holds words with their counts; that is a dictionary"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
