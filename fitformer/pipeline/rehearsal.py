@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ from fitformer.rundir import read_json, write_json
 from fitformer.space import Architecture
 from fitformer.space.counting import HAT_LENGTH
 from fitformer.stages import STAGES
-from fitformer.tasks.translation import PairTensors
+from fitformer.training.loop import Step, plain_step
+from fitformer.training.optimizer import make_optimizer, optimize
 from fitformer.training.precision import compute_device, compute_dtype
 from fitformer.training.sandwich import Sampling
-from fitformer.training.schedule import learning_rate
 
 UPDATES = 2
 ASSUMED_VOCAB_SIZE = 8000
@@ -45,8 +44,6 @@ USED_SHARE = 0.8  # of the free memory
 LEAST_BATCH_TOKENS = 64
 LONGEST_PASS_S = 60.0  # for one batch: of what would take longer, a part is rehearsed
 WARM_UP_PART = 16  # of a batch
-
-Step = Callable[[list[PairTensors], int], float]
 
 
 @dataclass(frozen=True)
@@ -208,14 +205,7 @@ class _Rehearsal:
             self.task = training_task(self.at, settings)
             self.model = self._build().to(self.found.device).train()
             params = sum(parameter.numel() for parameter in self.model.parameters())
-            optimizer = torch.optim.AdamW(
-                self.model.parameters(),
-                lr=0.0,
-                betas=settings.betas,
-                eps=settings.epsilon,
-                weight_decay=settings.weight_decay,
-                fused=True,
-            )
+            optimizer = make_optimizer(self.model, settings)
             losses, passes, steps = [], [], []
             batches = self._batches()
             with Progress(f"dry run: {self.job.stage}", self.updates, unit="updates") as progress:
@@ -223,7 +213,8 @@ class _Rehearsal:
                     began = time.perf_counter()
                     losses.append(self._backward(update, batches[update % len(batches)]))
                     passes.append(time.perf_counter() - began)
-                    self._optimize(update, optimizer)
+                    optimize(self.model, optimizer, settings, update)
+                    self._wait()
                     steps.append(time.perf_counter() - began - passes[-1])
                     progress.update(update, loss=losses[-1])
         return replace(
@@ -279,22 +270,7 @@ class _Rehearsal:
                 sampling.select(settings.largest_first + update)
                 return sampling.step
             self.model.set_active(self.job.arch)
-        return self._plain_step
-
-    def _plain_step(self, batches: list[PairTensors], tokens: int) -> float:
-        loss = self.task.loss(self.model, batches[0]).smoothed
-        (loss / tokens).backward()
-        return float(loss.detach())
-
-    def _optimize(self, update: int, optimizer: torch.optim.Optimizer) -> None:
-        settings = self.job.settings
-        if settings.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(settings, update)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        self._wait()
+        return plain_step(self.task, self.model)
 
     def _wait(self) -> None:
         """For a GPU, whose work goes on while the program does."""

@@ -32,8 +32,8 @@ from fitformer.training.checkpoint import (
     write_tensors,
 )
 from fitformer.training.logs import NoLog, TrainingLog
+from fitformer.training.optimizer import make_optimizer, optimize
 from fitformer.training.processes import ALONE, Processes
-from fitformer.training.schedule import learning_rate
 
 SECONDS_BETWEEN_SAVES = 30.0
 UPDATES_PER_LOG_LINE = 50
@@ -42,6 +42,20 @@ Step = Callable[[Sequence[PairTensors], int], float]
 """Accumulates the gradients of an update's batches, given their number of target tokens; returns the summed loss."""
 Reorder = Callable[[int, torch.optim.Optimizer], bool]
 """Changes weights and moments before an update; whether it did, so that older weights are no longer comparable."""
+
+
+def plain_step(task: TranslationTask, model: Transformer) -> Step:
+    """Gradients of the plain loss."""
+
+    def step(batches: Sequence[PairTensors], tokens: int) -> float:
+        total = 0.0
+        for batch in batches:
+            loss = task.loss(model, batch)
+            (loss.smoothed / tokens).backward()
+            total += float(loss.smoothed.detach())
+        return total
+
+    return step
 
 
 @dataclass
@@ -70,14 +84,7 @@ class Trainer:
         """Train to the end, from wherever a killed run stopped; write the weights; return the facts."""
         is_main = self.processes.is_main
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=0.0,
-            betas=self.settings.betas,
-            eps=self.settings.epsilon,
-            weight_decay=self.settings.weight_decay,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(self.model, self.settings)
         self.position = load_state(self.folder, self.model, self.optimizer)
         self.processes.check_same("updates done", self.position.update)
         self.batches = self._batches()
@@ -123,26 +130,12 @@ class Trainer:
         dealt = [next(self.batches) for _ in range(settings.accumulate)]
         tokens = sum(map(self.task.target_tokens, dealt))
         batches = [self.task.batch(indices) for indices in self.processes.deal(dealt)]
-        share = (self.step or self._plain_step)(batches, tokens)
+        share = (self.step or plain_step(self.task, self.model))(batches, tokens)
         total = self.processes.sum_gradients(list(self.model.parameters()), share)
-        if settings.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
-        rate = learning_rate(settings, update)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        rate = optimize(self.model, self.optimizer, settings, update)
         self.position.target_tokens += tokens
         self._note(total, tokens, rate)
         return total / tokens
-
-    def _plain_step(self, batches: Sequence[PairTensors], tokens: int) -> float:
-        total = 0.0
-        for batch in batches:
-            loss = self.task.loss(self.model, batch)
-            (loss.smoothed / tokens).backward()
-            total += float(loss.smoothed.detach())
-        return total
 
     def _note(self, loss: float, tokens: int, rate: float) -> None:
         if loss != loss or loss == float("inf"):
